@@ -1,0 +1,5 @@
+"""The ``seamline`` command."""
+
+from seamline.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,174 @@
+"""What this machine offers, what is installed, and the command that brings what is missing."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from seamline import __version__
+from seamline.core import machine, registry
+
+_ISA = {
+    "avx2": "AVX2",
+    "avx512f": "AVX-512",
+    "avx512_vnni": "AVX-512 VNNI",
+    "avx_vnni": "AVX VNNI",
+    "avx512_bf16": "AVX-512 BF16",
+    "amx_tile": "AMX",
+    "amx_bf16": "AMX BF16",
+    "amx_int8": "AMX INT8",
+    "asimd": "NEON",
+    "sve": "SVE",
+}
+_ALLOCATORS = ("tcmalloc", "jemalloc", "mimalloc", "tbbmalloc")
+
+
+def examine() -> dict[str, Any]:
+    """Everything the report shows, as plain data."""
+    return {
+        "seamline": __version__,
+        "python": platform.python_version(),
+        "machine": _machine(),
+        "cuda": _cuda(),
+        "extras": _extras(),
+        "engines": {name: _try_engine(name) for name in registry.entries("engines")},
+    }
+
+
+def _machine() -> dict[str, Any]:
+    cores = machine.cores()
+    return {
+        "cpu": _cpu_name(),
+        "cores": cores.count,
+        "cores_allowed": len(cores.allowed),
+        "cpu_quota": cores.quota,
+        "isa": _isa(),
+        "memory_gb": round(machine.memory_bytes() / 2**30, 1),
+        "memory_available_gb": round(machine.available_memory_bytes() / 2**30, 1),
+        "allocator": _allocator(),
+    }
+
+
+def _cpu_name() -> str:
+    found = re.search(r"model name\s*:\s*(.+)", _text("/proc/cpuinfo"))
+    return found.group(1) if found else platform.processor() or platform.machine()
+
+
+def _isa() -> list[str]:
+    found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", _text("/proc/cpuinfo"), re.MULTILINE)
+    flags = set(found.group(1).split()) if found else set()
+    return [name for flag, name in _ISA.items() if flag in flags]
+
+
+def _allocator() -> str:
+    loaded = _text("/proc/self/maps")
+    libc = platform.libc_ver()[0] or "the system's"
+    return next((name for name in _ALLOCATORS if name in loaded), libc)
+
+
+def _cuda() -> dict[str, Any]:
+    """What the driver says; torch may still be a build that cannot use it."""
+    if shutil.which("nvidia-smi") is None:
+        return {"devices": []}
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
+    return {"devices": answer.stdout.strip().splitlines() if answer.returncode == 0 else []}
+
+
+def _extras() -> dict[str, Any]:
+    """For each extra of this package, what of it is installed; read from the package's own description."""
+    extras: dict[str, dict[str, str | None]] = {}
+    for line in requires("seamline") or []:
+        found = re.match(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?[^;]*;.*extra == ['\"]([\w-]+)['\"]", line)
+        if found is None or found.group(2) in ("all", "dev") or not _applies(line):
+            continue
+        package, extra = found.group(1), found.group(2)
+        extras.setdefault(extra, {})[package] = _installed(package)
+    return {
+        extra: {
+            "packages": packages,
+            "fix": None if all(packages.values()) else f'pip install "seamline[{extra}]"',
+        }
+        for extra, packages in extras.items()
+    }
+
+
+def _applies(requirement: str) -> bool:
+    """Whether a requirement's condition on the processor, if it has one, holds here."""
+    found = re.search(r"platform_machine (==|!=) ['\"](\w+)['\"]", requirement)
+    return found is None or (found.group(2) == platform.machine()) == (found.group(1) == "==")
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _try_engine(name: str) -> dict[str, Any]:
+    """Start the engine's smallest run; whatever goes wrong is the finding."""
+    entry = registry.entries("engines")[name]
+    problem = entry.problem()
+    if problem is not None:
+        return {"starts": False, "problem": str(problem)}
+    try:
+        engine = registry.engine(name)
+        ranks = engine.run(_own_rank, [None])
+        engine.close()
+    except Exception as error:
+        return {"starts": False, "problem": str(error).strip().splitlines()[0]}
+    return {"starts": ranks == [0], "problem": None}
+
+
+def _own_rank(world: Any, _: None) -> int:
+    return int(world.rank)
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def show(findings: dict[str, Any]) -> None:
+    """One screen for people."""
+    console = Console()
+    here = findings["machine"]
+    quota = f", quota {here['cpu_quota']:g}" if here["cpu_quota"] else ""
+    console.print(f"[bold]Seamline {findings['seamline']}[/bold] on Python {findings['python']} ({sys.executable})")
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("processor", here["cpu"])
+    facts.add_row("cores", f"{here['cores']} ({here['cores_allowed']} allowed{quota})")
+    facts.add_row("instructions", ", ".join(here["isa"]) or "nothing beyond the base set")
+    facts.add_row("memory", f"{here['memory_gb']} GB, {here['memory_available_gb']} GB free")
+    facts.add_row("allocator", here["allocator"])
+    facts.add_row("CUDA", ", ".join(findings["cuda"]["devices"]) or "no device")
+    console.print(facts)
+    _show_engines(console, findings["engines"])
+    _show_extras(console, findings["extras"])
+
+
+def _show_engines(console: Console, engines: dict[str, Any]) -> None:
+    table = Table("engine", "starts", "what to do", title="Engines", title_justify="left")
+    for name, engine in engines.items():
+        table.add_row(name, "yes" if engine["starts"] else "[red]no[/red]", engine["problem"] or "")
+    console.print(table)
+
+
+def _show_extras(console: Console, extras: dict[str, Any]) -> None:
+    table = Table("extra", "installed", "what to do", title="Extras", title_justify="left")
+    for name, extra in extras.items():
+        have = ", ".join(f"{package} {found}" for package, found in extra["packages"].items() if found)
+        table.add_row(name, have or "[dim]nothing[/dim]", extra["fix"].replace("[", r"\[") if extra["fix"] else "")
+    console.print(table)

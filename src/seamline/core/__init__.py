@@ -1,0 +1,1 @@
+"""Protocols and plain data: the shapes that every other part of Seamline is built from."""

@@ -1,0 +1,134 @@
+"""The protocol that every framework implements, and the data that goes in and comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from seamline.core.checkpoint import CheckpointPolicy
+from seamline.core.events import Callback
+from seamline.core.ledger import Ledger
+from seamline.core.shards import Shard
+from seamline.core.sync import Sync
+from seamline.core.tuning import Tuning
+from seamline.core.world import World
+
+State = dict[str, Any]
+"""What a framework needs to go on: weights, optimizer and scheduler, in its own types."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What to train: instances, or functions that make them, called on each worker."""
+
+    model: Any
+    sync: Sync
+    optimizer: Any = None
+    loss: Any = None
+    metrics: Any = None
+    scheduler: Any = None
+    scheduler_every: Literal["epoch", "step"] = "epoch"
+    config: Mapping[str, Any] = field(default_factory=dict)
+    tuning: Tuning = Tuning()
+    start: State | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """Where and when a run leaves checkpoints, and which one it starts from."""
+
+    run: Path
+    policy: CheckpointPolicy
+    resume: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """How long to train, and what to do along the way."""
+
+    epochs: int
+    first_epoch: int = 0
+    max_steps: int | None = None
+    seed: int = 0
+    callbacks: tuple[Callback, ...] = ()
+    saving: Saving | None = None
+    signature: Mapping[str, Any] = field(default_factory=dict)
+    """What a checkpoint must agree with to be resumed, such as the batch size."""
+
+    @property
+    def last_epoch(self) -> int:
+        return self.first_epoch + self.epochs
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What one worker reads in a run."""
+
+    train: Shard
+    validation: Shard | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What training left behind."""
+
+    state: State
+    history: list[dict[str, float]]
+    ledger: Ledger
+    callbacks: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A worker's predictions for some rows, with their place in the whole."""
+
+    start: int
+    rows: int
+    outputs: Any
+
+
+class Framework(Protocol):
+    """How one deep-learning library works on one worker of many."""
+
+    name: str
+
+    def owns(self, model: object) -> bool:
+        """Whether ``model`` is of this library."""
+        ...
+
+    def check(self, recipe: Recipe, *, to_train: bool) -> None:
+        """Raise on the driver, before anything starts, if the recipe cannot be cooked."""
+        ...
+
+    def join(self, world: World, tuning: Tuning) -> AbstractContextManager[World]:
+        """Connect this worker to its peers over the library's own transport; part from them on exit."""
+        ...
+
+    def fit(self, recipe: Recipe, feed: Feed, job: Job, world: World) -> Outcome:
+        """Train on this worker's share of the data, in step with the other workers."""
+        ...
+
+    def evaluate(self, recipe: Recipe, shard: Shard, world: World) -> dict[str, float]:
+        """Loss and metrics over the rows of all workers."""
+        ...
+
+    def predict(self, recipe: Recipe, shard: Shard, world: World) -> list[Part]:
+        """The model's answers for this worker's rows, as arrays."""
+        ...
+
+    def model(self, recipe: Recipe) -> Any:
+        """The model with the weights of ``recipe.start``, for use on the driver."""
+        ...
+
+    def take_home(self, recipe: Recipe, state: State) -> None:
+        """Put what workers learned into those instances of the recipe that the user holds."""
+        ...
+
+    def write(self, state: State, folder: Path) -> None:
+        """Save a state as files that load without pickle."""
+        ...
+
+    def read(self, folder: Path) -> State: ...

@@ -1,0 +1,113 @@
+"""Where names become objects, and the only place where they do.
+
+Other packages add theirs by an entry point in the group ``seamline.engines``, ``seamline.frameworks``,
+``seamline.syncs``, ``seamline.runtimes`` or ``seamline.data``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Literal, cast
+
+from seamline.core.engine import Engine
+from seamline.core.errors import UnavailableError
+from seamline.core.framework import Framework
+from seamline.core.shards import Columns, Shards
+from seamline.core.sync import Sync
+
+Kind = Literal["engines", "frameworks", "syncs", "runtimes", "data"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A name, where its class is, and what has to be installed for it."""
+
+    name: str
+    target: str
+    needs: str | None = None
+    extra: str | None = None
+
+    def load(self) -> Any:
+        problem = self.problem()
+        if problem:
+            raise problem
+        module, _, attribute = self.target.partition(":")
+        return getattr(import_module(module), attribute)
+
+    def problem(self) -> UnavailableError | None:
+        """Why it cannot be used here, without importing anything."""
+        if self.needs and importlib.util.find_spec(self.needs) is None:
+            return UnavailableError.needs(self.needs, self.extra or self.needs)
+        return None
+
+    def loaded(self) -> bool:
+        """Whether the library it needs is in use already, so that an object may be of that library."""
+        return self.needs is None or self.needs in sys.modules
+
+
+_OURS: dict[Kind, tuple[Entry, ...]] = {
+    "engines": (
+        Entry("inline", "seamline.engines.inline:InlineEngine"),
+        Entry("local", "seamline.engines.local:LocalEngine"),
+    ),
+    "frameworks": (Entry("torch", "seamline.frameworks.torch:TorchFramework", "torch", "torch"),),
+    "syncs": (Entry("allreduce", "seamline.sync:AllReduce"),),
+    "runtimes": (),
+    "data": (
+        Entry("torch", "seamline.data.torch:LoaderShards", "torch", "torch"),
+        Entry("pandas", "seamline.data.pandas:FrameShards", "pandas"),
+        Entry("arrays", "seamline.data.arrays:ArrayShards"),
+        Entry("creator", "seamline.data.creator:CreatorShards"),
+    ),
+}
+
+
+@cache
+def entries(kind: Kind) -> dict[str, Entry]:
+    """Everything of a kind by name: ours, and what other packages brought."""
+    found = {entry.name: entry for entry in _OURS[kind]}
+    for point in entry_points(group=f"seamline.{kind}"):
+        found.setdefault(point.name, Entry(point.name, point.value))
+    return found
+
+
+def engine(name: str, **options: Any) -> Engine:
+    return cast("Engine", _named("engines", name).load()(**options))
+
+
+def framework(name: str) -> Framework:
+    return cast("Framework", _named("frameworks", name).load()())
+
+
+def sync(choice: str | Sync) -> Sync:
+    return cast("Sync", _named("syncs", choice).load()()) if isinstance(choice, str) else choice
+
+
+def shards(data: object, columns: Columns) -> Shards:
+    """The adapter that knows how to read ``data``; the first one that accepts it."""
+    for adapter in _usable("data"):
+        if adapter.accepts(data):
+            return cast("Shards", adapter(data, columns))
+    raise TypeError(
+        f"cannot read data of type {type(data).__name__}; give arrays, (x, y), a pandas DataFrame, "
+        "a torch Dataset or DataLoader, or a function that makes one"
+    )
+
+
+def _usable(kind: Kind) -> Iterator[Any]:
+    for entry in entries(kind).values():
+        if entry.loaded():
+            yield entry.load()
+
+
+def _named(kind: Kind, name: str) -> Entry:
+    known = entries(kind)
+    if name not in known:
+        raise ValueError(f"no {kind.removesuffix('s')} named {name!r}; there are {', '.join(sorted(known))}")
+    return known[name]

@@ -1,0 +1,38 @@
+"""Random numbers as a function of where a run is, so that a restart needs no saved generator."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+
+import numpy as np
+
+_MASK = (1 << 64) - 1
+
+
+def derive(seed: int, *numbers: int) -> int:
+    """A 64-bit seed from a seed and any numbers; near inputs give unrelated outputs (splitmix64)."""
+    state = seed & _MASK
+    for number in numbers:
+        state = (state + 0x9E3779B97F4A7C15 + (number & _MASK)) & _MASK
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
+        state ^= state >> 31
+    return state
+
+
+def seed_python_and_numpy(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
+
+
+@contextlib.contextmanager
+def restored() -> Iterator[None]:
+    """Put the generators of Python and numpy back as they were, afterwards."""
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

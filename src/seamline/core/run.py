@@ -1,0 +1,284 @@
+"""One training run as one worker sees it: where it is, what was learned, who is told.
+
+Every framework's loop drives a ``Run``; what happens around the steps (events, averages, checkpoints, resuming,
+progress, the ledger) is here once.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from seamline.core import checkpoint, pickling
+from seamline.core.errors import CheckpointError, UnpicklableError
+from seamline.core.events import Callback, Progress
+from seamline.core.framework import Job, Outcome, State
+from seamline.core.ledger import Ledger, Range
+from seamline.core.shards import Batch
+from seamline.core.world import World
+
+POSITION = "run.json"
+REPORT_EVERY_S = 0.1
+
+
+class Trainee(Protocol):
+    """What a run needs of the model in training; each framework has one."""
+
+    framework: str
+
+    @property
+    def model(self) -> Any: ...
+
+    def state(self) -> State: ...
+
+    def load(self, state: State) -> None: ...
+
+    def write(self, state: State, folder: Path) -> None: ...
+
+    def read(self, folder: Path) -> State: ...
+
+
+class Run:
+    """Position, averages and events of a run; callbacks get it as their argument."""
+
+    def __init__(self, job: Job, trainee: Trainee, world: World, steps_per_epoch: int | None) -> None:
+        self.job = job
+        self.world = world
+        self.epoch = job.first_epoch
+        self.step = 0
+        self.epoch_step = 0
+        self.steps_per_epoch = steps_per_epoch
+        self.loss: Any = float("nan")
+        self.logs: dict[str, float] = {}
+        self.history: list[dict[str, float]] = []
+        self.ledger = Ledger()
+        self._trainee = trainee
+        self._callbacks = [c for c in job.callbacks if c.everywhere or world.rank == 0]
+        self._step_callbacks = [c for c in self._callbacks if _overrides(c, "on_step_end")]
+        self._steered = any(c.steers and _overrides(c, "on_step_end") for c in job.callbacks)
+        self._settled = Totals()
+        self._pending = Totals()
+        self._ranges: list[Range] = []
+        self._rows_read = 0
+        self._epoch_began = 0.0
+        self._stop = False
+        self._interrupted = False
+        self._closed_early = False
+        self._over = False
+        self._saved: dict[str, Any] | None = None
+        self._reported = 0.0
+
+    @property
+    def model(self) -> Any:
+        """The model in training, as the user made it."""
+        return self._trainee.model
+
+    @property
+    def rank(self) -> int:
+        return self.world.rank
+
+    def stop(self) -> None:
+        """End the run: after this step if said in ``on_step_end``, else after this epoch."""
+        self._stop = True
+
+    def save(self, path: str | Path) -> None:
+        """Save the model as ``Estimator.save`` does; call it on one worker."""
+        state = self._trainee.state()
+        card = {"kind": "model", "framework": self._trainee.framework}
+        checkpoint.write_folder(Path(path).absolute(), lambda folder: self._trainee.write(state, folder), card=card)
+
+    # What a framework's loop calls, in this order.
+
+    def epochs(self) -> Iterator[int]:
+        """Begin, then yield each epoch that is still to be trained; its first step is ``epoch_step``."""
+        if self.job.saving and self.job.saving.resume:
+            self._resume(self.job.saving.resume)
+        self._tell("on_fit_begin")
+        while self.epoch < self.job.last_epoch and not self._over and not self._at_step_limit():
+            self._epoch_began, self._rows_read = time.monotonic(), 0
+            self._tell("on_epoch_begin")
+            yield self.epoch
+        self._save_checkpoint()
+        self._tell("on_fit_end")
+
+    def step_done(self, batch: Batch, loss: Any) -> bool:
+        """Enter one step into the books; says whether the epoch should go on."""
+        self.loss = loss
+        self._pending = self._pending.plus(loss * batch.rows, batch.rows)
+        self._rows_read += batch.batch_rows
+        self._ranges.append((self.epoch, batch.start, batch.start + batch.rows))
+        self.step += 1
+        self.epoch_step += 1
+        for callback in self._step_callbacks:
+            callback.on_step_end(self)
+        if self._steered:
+            self._stop = any(self.world.all_gather(self._stop))
+        saving = self.job.saving
+        if saving and saving.policy.due_after_step(self.step):
+            self._save_checkpoint()
+        self._report_progress()
+        self._interrupted = self._stop or self._at_step_limit()
+        return not self._interrupted
+
+    def summarise(self, logs: dict[str, float]) -> dict[str, float]:
+        """The epoch's averages over all workers, with what validation found; the same on every worker."""
+        if self._to_go_on_with():
+            # Saved before the epoch is closed, so that a later run can go on in the middle of it.
+            self._save_checkpoint()
+        self._settle()
+        self.logs = {"epoch": self.epoch + 1, "loss": self._settled.mean(), **logs}
+        return self.logs
+
+    def epoch_done(self) -> None:
+        """Close the epoch; whether to stop is decided together."""
+        self.history.append(self.logs)
+        self._tell("on_epoch_end")
+        self._stop = any(self.world.all_gather(self._stop))
+        self._report(epoch_over=True)
+        if self._to_go_on_with():
+            self._over = self._closed_early = True
+            return
+        finished, self.epoch, self.epoch_step = self.epoch, self.epoch + 1, 0
+        self._settled = Totals()
+        self._over = self._stop
+        if self.job.saving and self.job.saving.policy.due_after_epoch(finished):
+            self._save_checkpoint()
+
+    def outcome(self) -> Outcome:
+        callbacks = [_travelling(c) if self.world.rank == 0 else {} for c in self.job.callbacks]
+        state = self._trainee.state() if self.world.rank == 0 else {}
+        return Outcome(state, self.history, self.ledger, callbacks)
+
+    # The rest is nobody else's business.
+
+    def _to_go_on_with(self) -> bool:
+        """Whether ``max_steps`` ended the run in the middle of an epoch."""
+        return self._interrupted and not self._stop and self.epoch_step != self.steps_per_epoch
+
+    def _at_step_limit(self) -> bool:
+        return self.job.max_steps is not None and self.step >= self.job.max_steps
+
+    def _tell(self, event: str, *details: Any) -> None:
+        for callback in self._callbacks:
+            getattr(callback, event)(self, *details)
+
+    def _settle(self) -> None:
+        """Bring the books of all workers together; afterwards each has the same."""
+        for ranges, pending in self.world.all_gather((self._ranges, self._pending.as_floats())):
+            self.ledger.add(ranges)
+            self._settled = self._settled.plus(*pending)
+        self._ranges, self._pending = [], Totals()
+
+    def _save_checkpoint(self) -> None:
+        saving = self.job.saving
+        if saving is None or self._saved == self._place() or self._closed_early:
+            return
+        self._settle()
+        path = checkpoint.step_folder(saving.run, self.step)
+        if self.world.rank == 0:
+            state, position = self._trainee.state(), json.dumps(self._position())
+
+            def fill(folder: Path) -> None:
+                self._trainee.write(state, folder)
+                (folder / POSITION).write_text(position)
+
+            card = {"kind": "checkpoint", "framework": self._trainee.framework}
+            checkpoint.write_folder(path, fill, card=card)
+            checkpoint.forget_old(saving.run, saving.policy.keep)
+            self._tell("on_checkpoint", path)
+        self._saved = self._place()
+
+    def _place(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "epoch_step": self.epoch_step, "step": self.step, "over": self._over}
+
+    def _position(self) -> dict[str, Any]:
+        return {
+            **self._place(),
+            "loss": self._settled.as_floats(),
+            "history": self.history,
+            "ledger": self.ledger.to_dict(),
+            "callbacks": [callback.state_dict() for callback in self.job.callbacks],
+            "signature": {**self.job.signature, "seed": self.job.seed},
+        }
+
+    def _resume(self, path: Path) -> None:
+        position = json.loads((path / POSITION).read_text())
+        self._check_signature(path, position["signature"])
+        self._trainee.load(self._trainee.read(path))
+        self.epoch, self.epoch_step = position["epoch"], position["epoch_step"]
+        self.step, self._over = position["step"], position["over"]
+        self._settled = Totals(*position["loss"])
+        self.history = position["history"]
+        self.ledger = Ledger.from_dict(position["ledger"])
+        self._saved = self._place()
+        for callback, state in zip(self.job.callbacks, position["callbacks"], strict=False):
+            callback.load_state_dict(state)
+
+    def _check_signature(self, path: Path, saved: dict[str, Any]) -> None:
+        ours = {**self.job.signature, "seed": self.job.seed}
+        for name, value in ours.items():
+            if saved.get(name, value) != value:
+                raise CheckpointError(
+                    f"{path} was made with {name}={saved[name]}, this run has {name}={value}: "
+                    "its place in the data means nothing here. Use the same value, or resume=None"
+                )
+
+    def _report_progress(self) -> None:
+        if self.world.rank == 0 and time.monotonic() - self._reported >= REPORT_EVERY_S:
+            self._report()
+
+    def _report(self, *, epoch_over: bool = False) -> None:
+        if self.world.rank != 0:
+            return
+        self._reported = time.monotonic()
+        self.world.report(
+            Progress(
+                epoch=self.epoch,
+                epochs=self.job.last_epoch,
+                step=self.epoch_step,
+                steps=self.steps_per_epoch,
+                rows_per_s=self._rows_read / max(1e-9, time.monotonic() - self._epoch_began),
+                loss=self._settled.plus(*self._pending.as_floats()).mean(),
+                logs=self.logs if epoch_over else {},
+                epoch_over=epoch_over,
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """A sum of losses and the number of rows in it."""
+
+    loss: Any = 0.0
+    rows: int = 0
+
+    def plus(self, loss: Any, rows: int) -> Totals:
+        return Totals(self.loss + loss, self.rows + rows)
+
+    def mean(self) -> float:
+        return float(self.loss) / self.rows if self.rows else float("nan")
+
+    def as_floats(self) -> tuple[float, int]:
+        return float(self.loss), self.rows
+
+
+def _overrides(callback: Callback, hook: str) -> bool:
+    return getattr(type(callback), hook) is not getattr(Callback, hook)
+
+
+def _travelling(callback: Callback) -> dict[str, Any]:
+    """The attributes that can go home; one that cannot must not cost the whole run."""
+    attributes = {}
+    for name, value in vars(callback).items():
+        try:
+            pickling.dumps(value, name)
+        except UnpicklableError as error:
+            warnings.warn(f"{type(callback).__name__}.{name} stays on its worker: {error}", stacklevel=2)
+        else:
+            attributes[name] = value
+    return attributes

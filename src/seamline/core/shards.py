@@ -1,0 +1,78 @@
+"""What each worker reads: batches whose order does not depend on the number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a data set is to be read.
+
+    ``batch_size`` counts the rows of a batch over all workers; ``None`` leaves it to data that has batches
+    of its own. ``shuffle`` does not touch data with an order of its own, such as a ``DataLoader``.
+    """
+
+    batch_size: int | None = None
+    shuffle: bool = False
+    seed: int = 0
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Which named columns are inputs and which are targets.
+
+    A name stands for an input of its own; a list of names inside the list is put side by side into one.
+    """
+
+    features: Sequence[str | Sequence[str]] | None = None
+    labels: Sequence[str | Sequence[str]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One worker's part of one batch.
+
+    ``start`` is the position of its first row in the epoch's order. A part of 0 rows still holds one row,
+    so that the model can be run in step with the other workers; that row must count for nothing.
+    """
+
+    inputs: Any
+    targets: Any
+    start: int
+    rows: int
+    batch_rows: int
+
+
+class Shard(Protocol):
+    """One worker's view of the data; it travels to the worker and reads there."""
+
+    @property
+    def steps(self) -> int | None:
+        """Batches in an epoch; ``None`` when only the end of the data tells."""
+        ...
+
+    def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        """This worker's part of every batch of an epoch, from ``first_step`` on."""
+        ...
+
+
+class Shards(Protocol):
+    """Data that can be split among workers; nothing is read before a worker asks."""
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows there are, where that is known before reading."""
+        ...
+
+    @property
+    def batch_size(self) -> int | None:
+        """The batch size that the data brings along, if it does."""
+        ...
+
+    def split(self, workers: int, reading: Reading) -> list[Shard]:
+        """One shard for each worker, together every row exactly once per epoch."""
+        ...

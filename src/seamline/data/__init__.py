@@ -1,0 +1,1 @@
+"""Adapters: what each worker reads, one file for each kind of data."""

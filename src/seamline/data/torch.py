@@ -1,0 +1,270 @@
+"""Torch data sets and loaders: the user's batches, samplers, collating and loading workers; our sharding."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+)
+
+from seamline.core import rng
+from seamline.core.shards import Batch, Columns, Reading, Shard
+from seamline.data.balance import share
+from seamline.data.order import epoch_order
+
+_KEPT = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor")
+
+
+class LoaderShards:
+    """A ``Dataset`` or ``DataLoader``; the loader's batch is the batch over all workers."""
+
+    def __init__(self, data: Any, columns: Columns = Columns()) -> None:
+        if columns.features is not None:
+            raise TypeError("feature_cols names columns, which a torch Dataset or DataLoader does not have")
+        self._data = data
+
+    @staticmethod
+    def accepts(data: object) -> bool:
+        return isinstance(data, (DataLoader, Dataset))
+
+    @property
+    def rows(self) -> int | None:
+        rows = getattr(self._data, "sampler", self._data)
+        return len(rows) if hasattr(rows, "__len__") and not isinstance(rows, IterableDataset) else None
+
+    @property
+    def batch_size(self) -> int | None:
+        return self._data.batch_size if isinstance(self._data, DataLoader) else None
+
+    def split(self, workers: int, reading: Reading) -> list[Shard]:
+        loader = self._data if isinstance(self._data, DataLoader) else _loader(self._data, reading)
+        if _streams(loader):
+            return [StreamShard(loader, worker, workers, reading.seed) for worker in range(workers)]
+        plan = LoadingPlan.of(loader, reading.seed)
+        return [IndexedShard(plan, worker, workers) for worker in range(workers)]
+
+
+def _loader(dataset: Dataset[Any], reading: Reading) -> DataLoader[Any]:
+    if reading.batch_size is None:
+        raise ValueError("batch_size is missing; a torch Dataset has no batches of its own")
+    shuffle = reading.shuffle and not isinstance(dataset, IterableDataset)
+    return DataLoader(dataset, batch_size=reading.batch_size, shuffle=shuffle)
+
+
+def _streams(loader: DataLoader[Any]) -> bool:
+    """Whether rows come only by iterating: no index, or batches that the loader makes in its own way."""
+    return (
+        isinstance(loader.dataset, IterableDataset)
+        or loader.batch_sampler is None
+        or type(loader).__iter__ is not DataLoader.__iter__
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadingPlan:
+    """What there is to know of a loader over indexed rows, without its running parts."""
+
+    dataset: Any
+    batch_sampler: Any
+    settings: dict[str, Any]
+    start_method: str | None
+    persistent_workers: bool
+    seed: int
+
+    @classmethod
+    def of(cls, loader: DataLoader[Any], seed: int) -> LoadingPlan:
+        context = loader.multiprocessing_context
+        return cls(
+            loader.dataset,
+            loader.batch_sampler,
+            {name: getattr(loader, name) for name in _KEPT},
+            context.get_start_method() if context is not None else None,
+            loader.persistent_workers,
+            seed,
+        )
+
+    def batches(self, epoch: int) -> Iterable[Sequence[int]]:
+        """The rows of every batch of an epoch, the same on every worker."""
+        if type(self.batch_sampler) is not BatchSampler:
+            return list(self._replay(self.batch_sampler, epoch))
+        size, drop_last = self.batch_sampler.batch_size, self.batch_sampler.drop_last
+        order = self._order(epoch)
+        whole = len(order) - len(order) % size if drop_last else len(order)
+        return [order[first : first + size] for first in range(0, whole, size)]
+
+    def _order(self, epoch: int) -> Sequence[int]:
+        sampler = self.batch_sampler.sampler
+        rows = len(self.dataset)
+        if isinstance(sampler, DistributedSampler):
+            return self._ordered(rows, epoch, shuffle=sampler.shuffle)
+        if type(sampler) is SequentialSampler:
+            return self._ordered(rows, epoch, shuffle=False)
+        if type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == rows:
+            return self._ordered(rows, epoch, shuffle=True)
+        return list(self._replay(sampler, epoch))
+
+    def _ordered(self, rows: int, epoch: int, *, shuffle: bool) -> Sequence[int]:
+        order: Sequence[int] = epoch_order(rows, shuffle=shuffle, seed=self.seed, epoch=epoch).tolist()
+        return order
+
+    def _replay(self, sampler: Any, epoch: int) -> Iterator[Any]:
+        """A sampler of the user's, made to give the same on every worker and in every restart."""
+        seed = rng.derive(self.seed, epoch)
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
+        generator = getattr(sampler, "generator", None)
+        if generator is not None:
+            generator.manual_seed(rng.derive(generator.initial_seed(), epoch) >> 1)
+        _seed_everything(seed)
+        return iter(sampler)
+
+    def loader(self, parts: _Parts) -> DataLoader[Any]:
+        with warnings.catch_warnings():
+            # It counts the cores of this worker, where the user has counted those of the machine.
+            warnings.filterwarnings("ignore", message="This DataLoader will create")
+            return DataLoader(
+                _SeededRows(self.dataset),
+                batch_sampler=parts,  # type: ignore[arg-type]
+                multiprocessing_context=self.start_method,
+                persistent_workers=self.persistent_workers,
+                **self.settings,
+            )
+
+
+@dataclass(frozen=True)
+class IndexedShard:
+    """One worker's part of each batch of indexed rows; only that part is loaded here."""
+
+    plan: LoadingPlan
+    worker: int
+    workers: int
+
+    @cached_property
+    def steps(self) -> int:
+        return len(self.plan.batch_sampler) if hasattr(self.plan.batch_sampler, "__len__") else self._count()
+
+    def _count(self) -> int:
+        return sum(1 for _ in self.plan.batches(0))
+
+    @cached_property
+    def _parts(self) -> _Parts:
+        return _Parts()
+
+    @cached_property
+    def _loader(self) -> DataLoader[Any]:
+        return self.plan.loader(self._parts)
+
+    def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        places = []
+        self._parts.clear()
+        first = 0
+        for step, rows in enumerate(self.plan.batches(epoch)):
+            low, high = share(len(rows), self.worker, self.workers)
+            if step >= first_step:
+                # A worker without a row of its own computes the batch's first, which counts for nothing there.
+                mine = rows[low:high] if low < high else rows[:1]
+                self._parts.append(_Part(rng.derive(self.plan.seed, epoch, step, self.worker), mine))
+                places.append((first + low, high - low, len(rows)))
+            first += len(rows)
+        for item, place in zip(self._loader, places, strict=True):
+            yield Batch(*_inputs_and_targets(item), *place)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamShard:
+    """Rows that come only by iterating: every worker reads all of them and keeps its part of each batch."""
+
+    loader: DataLoader[Any]
+    worker: int
+    workers: int
+    seed: int
+
+    @property
+    def steps(self) -> None:
+        return None
+
+    def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        _seed_everything(rng.derive(self.seed, epoch))
+        first = 0
+        for step, item in enumerate(self.loader):
+            rows = _count_rows(item)
+            low, high = share(rows, self.worker, self.workers)
+            if step >= first_step:
+                mine = _rows(item, low, high) if low < high else _rows(item, 0, 1)
+                yield Batch(*_inputs_and_targets(mine), first + low, high - low, rows)
+            first += rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    seed: int
+    rows: Sequence[int]
+
+
+class _Parts(list[_Part]):
+    """A batch sampler that is filled anew for each epoch, so that the loader's workers can stay."""
+
+
+class _SeededRows(Dataset[Any]):
+    """The user's rows, read with random numbers that depend on the batch and not on who loads it."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __getitems__(self, part: _Part) -> list[Any]:
+        _seed_everything(part.seed)
+        several = getattr(self._dataset, "__getitems__", None)
+        rows: list[Any] = several(part.rows) if several else [self._dataset[row] for row in part.rows]
+        return rows
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_dataset":
+            raise AttributeError(name)
+        return getattr(self._dataset, name)
+
+
+def _seed_everything(seed: int) -> None:
+    rng.seed_python_and_numpy(seed)
+    torch.manual_seed(seed >> 1)
+
+
+def _inputs_and_targets(item: Any) -> tuple[Any, Any]:
+    """A pair is input and target; of more parts the last is the target; all else is input."""
+    if isinstance(item, (tuple, list)) and not hasattr(item, "_fields"):
+        if len(item) == 1:
+            return item[0], None
+        return (item[0] if len(item) == 2 else tuple(item[:-1])), item[-1]
+    return item, None
+
+
+def _count_rows(item: Any) -> int:
+    if isinstance(item, dict):
+        return _count_rows(next(iter(item.values())))
+    if isinstance(item, (tuple, list)) and not _is_column(item):
+        return _count_rows(item[0])
+    return len(item)
+
+
+def _rows(item: Any, low: int, high: int) -> Any:
+    if isinstance(item, dict):
+        return {key: _rows(value, low, high) for key, value in item.items()}
+    if isinstance(item, (tuple, list)) and not _is_column(item):
+        return type(item)(_rows(value, low, high) for value in item)
+    return item[low:high]
+
+
+def _is_column(item: Sequence[Any]) -> bool:
+    """A list of plain values, one for each row, such as the strings that collating leaves alone."""
+    return bool(item) and not isinstance(item[0], (torch.Tensor, dict, tuple, list))

@@ -1,0 +1,1 @@
+"""Places where workers run, one file or folder each."""

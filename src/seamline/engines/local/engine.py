@@ -1,0 +1,307 @@
+"""Start worker processes together, let them meet, and bring back results or the first failure."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Any, TypeVar, cast
+
+import cloudpickle
+
+from seamline.core import machine
+from seamline.core.engine import Listener
+from seamline.core.errors import WorkerError
+from seamline.core.world import World
+from seamline.engines.local.block import Block, Place
+from seamline.engines.local.output import Output
+
+Shard = TypeVar("Shard")
+Result = TypeVar("Result")
+
+_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[2]);from seamline.engines.local.worker import main; main()"
+_LOOK_EVERY_S = 0.05
+_CAUSE_WITHIN_S = 1.0
+"""How long to wait for the cause once a worker has reported what can only be a consequence."""
+_LEAVE_WITHIN_S = 1.0
+"""How long a worker that was told to stop may take before it is killed."""
+
+
+class LocalEngine:
+    """Run each worker in a fresh process of this machine, on its share of the cores.
+
+    ``threads`` is the number of compute threads of each worker, by default the cores divided by the
+    workers. Nothing the user has set in the environment (``OMP_NUM_THREADS``, …) is overridden.
+    """
+
+    name = "local"
+
+    def __init__(self, *, threads: int | None = None, pin: bool = True) -> None:
+        self._threads = threads
+        self._pin = pin
+
+    def run(
+        self,
+        task: Callable[[World, Shard], Result],
+        shards: Sequence[Shard],
+        *,
+        listen: Listener | None = None,
+    ) -> list[Result]:
+        size = len(shards)
+        gang = _Gang(size, listen)
+        try:
+            task_place = gang.work.store(task, "the task")
+            shard_places = [gang.work.store(shard, f"shard {rank}") for rank, shard in enumerate(shards)]
+            gang.work.flush()
+            for rank, place in enumerate(shard_places):
+                gang.start(rank, (task_place, place), self._cores(rank, size), self._variables(size))
+            return gang.serve()
+        finally:
+            gang.stop()
+
+    def close(self) -> None:
+        """Nothing outlives ``run``."""
+
+    def _cores(self, rank: int, size: int) -> tuple[int, ...] | None:
+        if not self._pin or self._threads is not None or machine.user_pins():
+            return None
+        return machine.cores().share(rank, size)
+
+    def _variables(self, size: int) -> dict[str, str]:
+        return machine.thread_settings(self._threads or machine.cores().threads(size))
+
+
+class _Worker:
+    """One process and what the driver knows of it."""
+
+    def __init__(
+        self,
+        rank: int,
+        process: subprocess.Popen[bytes],
+        connection: Connection,
+        lifeline: int,
+        results: Block,
+    ) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self.rank = rank
+        self.process = process
+        self.connection = connection
+        self.outputs = [
+            Output(process.stdout.fileno(), rank, "stdout"),
+            Output(process.stderr.fileno(), rank, "stderr"),
+        ]
+        self.gathering: bytes | None = None
+        self.result: Place | None = None
+        self.failed = False
+        self._lifeline = lifeline
+        self._results = results
+
+    @property
+    def done(self) -> bool:
+        return self.result is not None
+
+    @property
+    def busy(self) -> bool:
+        return not self.done and not self.failed
+
+    def dead(self) -> bool:
+        """Ended, with nothing left to say."""
+        return self.process.poll() is not None and not self._has_news()
+
+    def _has_news(self) -> bool:
+        try:
+            return self.connection.poll(0)
+        except OSError:
+            return False
+
+    def receive(self) -> tuple[str, bytes] | None:
+        """The next message, or ``None`` if the worker ended in the middle of it."""
+        try:
+            return self.connection.recv_bytes().decode(), self.connection.recv_bytes()
+        except (EOFError, OSError):
+            self.process.wait(_LEAVE_WITHIN_S)
+            return None
+
+    def answer(self, kind: str, value: object) -> None:
+        self.gathering = None
+        with contextlib.suppress(OSError):  # it may have died meanwhile, which is found out next
+            self.connection.send_bytes(cloudpickle.dumps((kind, value)))
+
+    def obituary(self) -> str:
+        code = self.process.returncode
+        if code is not None and code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
+            if -code == signal.SIGKILL:
+                how += " (when memory runs out the system does this: try fewer workers or smaller batches)"
+        else:
+            how = f"ended with exit code {code}"
+        return f"worker {self.rank} {how} before it had a result"
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the worker and the processes it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def close(self) -> None:
+        for output in self.outputs:
+            output.finish()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream:
+                stream.close()
+        self.connection.close()
+        self._results.close()
+        os.close(self._lifeline)
+
+    def take_result(self) -> Any:
+        assert self.result is not None
+        return self._results.load(self.result)
+
+
+class _Gang:
+    """All workers of one run."""
+
+    def __init__(self, size: int, listen: Listener | None) -> None:
+        self.work = Block()
+        self._size = size
+        self._listen = listen
+        self._workers: list[_Worker] = []
+
+    def start(
+        self,
+        rank: int,
+        places: tuple[Place, Place],
+        cores: tuple[int, ...] | None,
+        variables: dict[str, str],
+    ) -> None:
+        results = Block()
+        ours, theirs = Pipe()
+        lifeline, held = os.pipe()
+        settings = {
+            "rank": rank,
+            "size": self._size,
+            "connection": theirs.fileno(),
+            "lifeline": lifeline,
+            "work": self.work.fd,
+            "places": places,
+            "results": results.fd,
+            "cores": cores,
+        }
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, json.dumps(settings), json.dumps(sys.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, **variables},
+                pass_fds=(theirs.fileno(), lifeline, self.work.fd, results.fd),
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            os.close(held)
+            results.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(lifeline)
+        self._workers.append(_Worker(rank, process, ours, held, results))
+
+    def serve(self) -> list[Any]:
+        """Answer the workers until each is done; raise as soon as it is known which one failed."""
+        consequence: WorkerError | None = None
+        deadline = float("inf")
+        while not all(worker.done for worker in self._workers):
+            for failure in self._look():
+                if not isinstance(failure, _ConsequenceError):
+                    raise failure from failure.__cause__
+                if consequence is None:
+                    consequence, deadline = failure, time.monotonic() + _CAUSE_WITHIN_S
+            if consequence is not None and time.monotonic() > deadline:
+                raise WorkerError(consequence.rank, consequence.traceback) from consequence.__cause__
+        return [worker.take_result() for worker in self._workers]
+
+    def _look(self) -> list[WorkerError]:
+        busy = [worker for worker in self._workers if worker.busy]
+        sources: dict[int, _Worker | Output] = {worker.connection.fileno(): worker for worker in busy}
+        sources.update({out.fd: out for worker in self._workers for out in worker.outputs if out.open})
+        failures = []
+        for ready in wait(list(sources), timeout=_LOOK_EVERY_S):
+            source = sources[cast("int", ready)]
+            if isinstance(source, Output):
+                source.pump()
+            else:
+                failures.append(self._hear(source))
+        failures += [WorkerError(w.rank, w.obituary()) for w in busy if w.busy and w.dead()]
+        return [failure for failure in failures if failure is not None]
+
+    def _hear(self, worker: _Worker) -> WorkerError | None:
+        message = worker.receive()
+        if message is None:
+            return WorkerError(worker.rank, worker.obituary())
+        kind, body = message
+        if kind == "failed":
+            worker.failed = True
+            return _failure(worker.rank, cloudpickle.loads(body))
+        if kind == "report":
+            if self._listen is not None:
+                self._listen(worker.rank, cloudpickle.loads(body))
+        elif kind == "done":
+            worker.result = cloudpickle.loads(body)
+        else:
+            worker.gathering = body
+        self._answer_gathers()
+        return None
+
+    def _answer_gathers(self) -> None:
+        waiting = [worker for worker in self._workers if worker.gathering is not None]
+        if len(waiting) == len(self._workers):
+            everything = [worker.gathering for worker in self._workers]
+            for worker in waiting:
+                worker.answer("all", everything)
+        gone = next((worker.rank for worker in self._workers if worker.done), None)
+        if gone is not None:
+            self._release(waiting, f"worker {gone} has finished and takes part in no further all_gather")
+
+    def _release(self, waiting: list[_Worker], why: str) -> None:
+        for worker in waiting:
+            worker.answer("lost", why)
+
+    def stop(self) -> None:
+        """Leave no process behind; those that wait for a peer are told, the others are ended."""
+        waiting = [worker for worker in self._workers if worker.gathering is not None]
+        try:
+            self._release(waiting, "another worker failed, and the run is over")
+            for worker in self._workers:
+                if worker not in waiting and not worker.done:
+                    worker.signal(signal.SIGTERM)
+            deadline = time.monotonic() + _LEAVE_WITHIN_S
+            for worker in self._workers:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    worker.process.wait(max(0.0, deadline - time.monotonic()))
+        finally:
+            for worker in self._workers:
+                worker.signal(signal.SIGKILL)
+            for worker in self._workers:
+                worker.process.wait()
+                worker.close()
+            self.work.close()
+
+
+class _ConsequenceError(WorkerError):
+    """A worker lost a peer; the peer's own failure is the one to report."""
+
+
+def _failure(rank: int, report: dict[str, Any]) -> WorkerError:
+    kind = _ConsequenceError if report["consequence"] else WorkerError
+    failure = kind(rank, report["traceback"])
+    if report["error"] is not None:
+        failure.__cause__ = cloudpickle.loads(report["error"])
+    return failure

@@ -1,0 +1,111 @@
+"""What a worker process does, from its first instruction to its last word."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+import cloudpickle
+
+from seamline.core.errors import PeerLostError
+from seamline.engines.local.block import Block
+
+T = TypeVar("T")
+
+
+class LocalWorld:
+    """A world whose members meet through the driver."""
+
+    host = "127.0.0.1"
+
+    def __init__(self, rank: int, size: int, driver: Connection) -> None:
+        self.rank = rank
+        self.size = size
+        self._driver = driver
+        self._sending = threading.Lock()
+
+    def all_gather(self, value: T) -> list[T]:
+        self.send("gather", value)
+        kind, answer = cloudpickle.loads(self._driver.recv_bytes())
+        if kind == "lost":
+            raise PeerLostError(answer)
+        return [cloudpickle.loads(each) for each in answer]
+
+    def report(self, message: object) -> None:
+        self.send("report", message)
+
+    def send(self, kind: str, value: object) -> None:
+        body = cloudpickle.dumps(value, protocol=5)
+        with self._sending:
+            self._driver.send_bytes(kind.encode())
+            self._driver.send_bytes(body)
+
+
+def main() -> None:
+    """Entry point of the process; the settings come as JSON on the command line."""
+    settings = json.loads(sys.argv[1])
+    guard = _end_with_driver(settings["lifeline"])
+    if settings["cores"]:
+        os.sched_setaffinity(0, settings["cores"])
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    world = LocalWorld(settings["rank"], settings["size"], Connection(settings["connection"]))
+    try:
+        work = Block(settings["work"])
+        task, shard = (work.load(place) for place in settings["places"])
+        result = task(world, shard)
+        results = Block(settings["results"])
+        place = results.store(result, "the result")
+        results.flush()
+        world.send("done", place)
+        code = 0
+    except BaseException as error:
+        _tell_failure(world, error)
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.kill(guard, signal.SIGKILL)
+    os.waitpid(guard, 0)
+    # A library that keeps threads or handlers alive must not hold up a worker that has said its last word.
+    os._exit(code)
+
+
+def _tell_failure(world: LocalWorld, error: BaseException) -> None:
+    report: dict[str, Any] = {
+        "traceback": "".join(traceback.format_exception(error)),
+        "consequence": isinstance(error, PeerLostError),
+    }
+    try:
+        report["error"] = cloudpickle.dumps(error)
+        cloudpickle.loads(report["error"])
+    except Exception:
+        report["error"] = None  # an exception that does not pickle still has its traceback
+    with contextlib.suppress(OSError):  # the driver may be gone, and then nobody is left to tell
+        world.send("failed", report)
+
+
+def _end_with_driver(lifeline: int) -> int:
+    """Fork a guard that kills this process and all its children once the driver is gone; returns its pid.
+
+    The driver holds the other end of the lifeline and closes it by ending, however that happens. A thread could
+    not do it: while a native library holds the interpreter lock it would not run.
+    """
+    group = os.getpgrp()
+    guard = os.fork()
+    if guard == 0:
+        os.setsid()
+        os.closerange(0, lifeline)
+        os.closerange(lifeline + 1, os.sysconf("SC_OPEN_MAX"))
+        os.read(lifeline, 1)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+        os._exit(0)
+    os.close(lifeline)
+    return guard

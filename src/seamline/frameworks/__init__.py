@@ -1,0 +1,1 @@
+"""Deep-learning libraries that train, one folder each."""

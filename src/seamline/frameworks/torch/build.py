@@ -1,0 +1,113 @@
+"""Model, optimizer, loss and scheduler from a recipe: the instances in it, or what its functions make."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from seamline.core import creator
+from seamline.core.framework import Recipe
+
+Scheduler = LRScheduler | ReduceLROnPlateau
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """Everything that a training loop works with."""
+
+    model: nn.Module
+    optimizer: Optimizer
+    loss: Any
+    scheduler: Scheduler | None
+
+
+def build(recipe: Recipe, device: torch.device) -> Built:
+    model = build_model(recipe).to(device)
+    if recipe.tuning.channels_last:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = _optimizer(recipe, model)
+    return Built(model, optimizer, build_loss(recipe), _scheduler(recipe, optimizer))
+
+
+def check(recipe: Recipe, *, to_train: bool) -> None:
+    """Find, without calling any creator, what could not be built."""
+    if not isinstance(recipe.model, nn.Module) and not callable(recipe.model):
+        raise TypeError(
+            f"model must be a torch.nn.Module or a function that makes one, but got {_described(recipe.model)}"
+        )
+    if not to_train:
+        return
+    if recipe.optimizer is None or recipe.loss is None:
+        missing = "optimizer" if recipe.optimizer is None else "loss"
+        raise ValueError(f"{missing} is missing; Estimator.from_torch(..., {missing}=...) is needed to fit")
+    if isinstance(recipe.optimizer, Optimizer):
+        if not isinstance(recipe.model, nn.Module):
+            raise TypeError(
+                "the optimizer is an instance, but the model is a function that makes one, so they cannot belong "
+                "together; give optimizer=lambda model: ... instead"
+            )
+        ours = {id(parameter) for parameter in recipe.model.parameters()}
+        if not any(id(p) in ours for group in recipe.optimizer.param_groups for p in group["params"]):
+            raise ValueError("the optimizer holds no parameter of this model; make it with model.parameters()")
+    elif not callable(recipe.optimizer):
+        raise TypeError(
+            f"optimizer must be a torch.optim.Optimizer or a function of the model, not {_described(recipe.optimizer)}"
+        )
+    if not callable(recipe.loss):
+        raise TypeError(f"loss must be a function of outputs and targets, but got {_described(recipe.loss)}")
+    bound = getattr(recipe.scheduler, "optimizer", None)
+    if bound is not None and bound is not recipe.optimizer:
+        raise ValueError("the scheduler drives another optimizer; make it with the one that is given here")
+
+
+def build_model(recipe: Recipe) -> nn.Module:
+    if isinstance(recipe.model, nn.Module):
+        return recipe.model
+    model = creator.call(recipe.model, recipe.config)
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"the model function returned {_described(model)}, not a torch.nn.Module")
+    return model
+
+
+def build_loss(recipe: Recipe) -> Any:
+    """A module or function as it is; a class, or a function of nothing or of ``config``, makes the loss."""
+    loss = recipe.loss
+    if loss is None or isinstance(loss, nn.Module):
+        return loss
+    if isinstance(loss, type) or list(inspect.signature(loss).parameters) in ([], ["config"]):
+        return creator.call(loss, recipe.config)
+    return loss
+
+
+def _optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
+    made = recipe.optimizer
+    if isinstance(made, Optimizer):
+        return made
+    function = made.func if isinstance(made, functools.partial) else made
+    if isinstance(function, type) and issubclass(function, Optimizer):
+        return made(model.parameters())  # type: ignore[no-any-return]
+    optimizer = creator.call(made, model, recipe.config)
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"the optimizer function returned {_described(optimizer)}, not a torch.optim.Optimizer")
+    return optimizer
+
+
+def _scheduler(recipe: Recipe, optimizer: Optimizer) -> Scheduler | None:
+    made = recipe.scheduler
+    if made is None or isinstance(made, (LRScheduler, ReduceLROnPlateau)):
+        return made
+    scheduler = creator.call(made, optimizer, recipe.config)
+    if not isinstance(scheduler, (LRScheduler, ReduceLROnPlateau)):
+        raise TypeError(f"the scheduler function returned {_described(scheduler)}, not a learning-rate scheduler")
+    return scheduler
+
+
+def _described(value: object) -> str:
+    return f"{value!r} of type {type(value).__name__}"

@@ -1,0 +1,59 @@
+"""Evaluating and predicting with a torch model on one worker of many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from seamline.core.framework import Part, Recipe
+from seamline.core.shards import Batch, Shard
+from seamline.frameworks.torch.autocast import autocast
+from seamline.frameworks.torch.losses import WeighedLoss
+from seamline.frameworks.torch.metrics import Meters
+from seamline.frameworks.torch.tensors import Placement, call, to_arrays
+from seamline.frameworks.torch.world import TorchWorld
+
+
+def evaluate(recipe: Recipe, model: nn.Module, loss: Any, shard: Shard, world: TorchWorld) -> dict[str, float]:
+    """Loss and metrics as one worker would find them on all rows."""
+    weighed = WeighedLoss(loss) if loss is not None else None
+    meters = Meters(recipe.metrics, world)
+    total, count = 0.0, 0.0
+    for batch, outputs, targets in _answers(recipe, model, shard, world):
+        if weighed is not None:
+            counted = weighed.count(targets, batch.rows)
+            if counted:
+                value = float(weighed(outputs, targets))
+                total += value if weighed.reduction == "sum" else value * counted
+                count += counted
+        meters.update(outputs, targets, batch.rows)
+    scores = {}
+    if weighed is not None:
+        total, count = world.sum(total), world.sum(count)
+        scores["loss"] = total / count if count else float("nan")
+    return {**scores, **meters.results()}
+
+
+def predict(recipe: Recipe, model: nn.Module, shard: Shard, world: TorchWorld) -> list[Part]:
+    return [
+        Part(batch.start, batch.rows, to_arrays(outputs)) for batch, outputs, _ in _answers(recipe, model, shard, world)
+    ]
+
+
+def _answers(recipe: Recipe, model: nn.Module, shard: Shard, world: TorchWorld) -> Iterator[tuple[Batch, Any, Any]]:
+    """The model's outputs for every batch of which this worker has rows."""
+    placement = Placement.of(model, world.device, channels_last=recipe.tuning.channels_last)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            for batch in shard.batches(0):
+                if batch.rows:
+                    with autocast(recipe.tuning, world.device):
+                        outputs = call(model, placement.put(batch.inputs))
+                    yield batch, outputs, placement.put(batch.targets)
+    finally:
+        model.train(was_training)

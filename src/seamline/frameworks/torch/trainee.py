@@ -1,0 +1,83 @@
+"""The model in training with all that it needs to go on later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from seamline.core.errors import CheckpointError
+from seamline.core.framework import State
+from seamline.frameworks.torch import state as files
+from seamline.frameworks.torch.build import Built
+
+
+class TorchTrainee:
+    """Model, optimizer and scheduler as one state."""
+
+    framework = "torch"
+
+    def __init__(self, built: Built) -> None:
+        self._built = built
+
+    @property
+    def model(self) -> nn.Module:
+        return self._built.model
+
+    def state(self) -> State:
+        scheduler = self._built.scheduler
+        return {
+            "model": on_cpu(self._built.model.state_dict()),
+            "optimizer": on_cpu(self._built.optimizer.state_dict()),
+            "scheduler": scheduler.state_dict() if scheduler is not None else None,
+        }
+
+    def load(self, state: State) -> None:
+        load_model(self._built.model, state)
+        if state.get("optimizer"):
+            self._load_optimizer(state["optimizer"])
+        if state.get("scheduler") and self._built.scheduler is not None:
+            self._built.scheduler.load_state_dict(state["scheduler"])
+
+    def _load_optimizer(self, state: dict[str, Any]) -> None:
+        try:
+            self._built.optimizer.load_state_dict(state)
+        except (ValueError, KeyError) as error:
+            raise CheckpointError(
+                f"the saved optimizer does not fit {type(self._built.optimizer).__name__} of this model: {error}"
+            ) from error
+
+    def write(self, state: State, folder: Path) -> None:
+        files.write(state, folder)
+
+    def read(self, folder: Path) -> State:
+        return files.read(folder)
+
+
+def load_model(model: nn.Module, state: State) -> None:
+    """Put saved weights into a model, after a check that they are of such a model."""
+    ours, saved = model.state_dict(), state["model"]
+    differences = [f"{name} is only in the saved one" for name in saved if name not in ours]
+    differences += [f"{name} is only in this one" for name in ours if name not in saved]
+    differences += [
+        f"{name} is {tuple(saved[name].shape)} there and {tuple(value.shape)} here"
+        for name, value in ours.items()
+        if name in saved and isinstance(value, torch.Tensor) and saved[name].shape != value.shape
+    ]
+    if differences:
+        more = f", and {len(differences) - 3} more" if len(differences) > 3 else ""
+        raise CheckpointError(f"the saved weights are of another model: {'; '.join(differences[:3])}{more}")
+    model.load_state_dict(saved)
+
+
+def on_cpu(value: Any) -> Any:
+    """The same structure with every tensor on the CPU, where it already was if it was."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu()
+    if isinstance(value, dict):
+        return {key: on_cpu(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(on_cpu(each) for each in value)
+    return value

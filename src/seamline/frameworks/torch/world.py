@@ -1,0 +1,123 @@
+"""How workers that hold torch models find each other and talk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import psutil
+import torch
+import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # missing from its stubs
+
+from seamline.core.errors import PeerLostError
+from seamline.core.world import World
+
+T = TypeVar("T")
+
+_MEET_WITHIN = timedelta(seconds=120)
+_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "socket timeout", "gloo")
+
+
+@dataclass(frozen=True, slots=True)
+class TorchWorld:
+    """A world whose members talk through ``torch.distributed``, each on its device."""
+
+    outer: World
+    device: torch.device
+
+    @property
+    def rank(self) -> int:
+        return self.outer.rank
+
+    @property
+    def size(self) -> int:
+        return self.outer.size
+
+    @property
+    def host(self) -> str:
+        return self.outer.host
+
+    def all_gather(self, value: T) -> list[T]:
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def report(self, message: object) -> None:
+        self.outer.report(message)
+
+    def sum(self, number: float) -> float:
+        """The sum of one number over all workers, faster than gathering."""
+        if self.size == 1:
+            return number
+        total = torch.tensor(number, dtype=torch.float64)
+        dist.all_reduce(total)
+        return float(total)
+
+
+@contextlib.contextmanager
+def join(world: World, device: str) -> Iterator[TorchWorld]:
+    """Connect the workers; a peer that is lost while they talk becomes ``PeerLostError``."""
+    ours = TorchWorld(world, choose_device(world, device))
+    if world.size == 1:
+        yield ours
+        return
+    backend = "gloo" if ours.device.type == "cpu" else "cpu:gloo,cuda:nccl"
+    with _interface_of(world.host):
+        dist.init_process_group(backend, store=_meet(world), rank=world.rank, world_size=world.size)
+    try:
+        yield ours
+    except RuntimeError as error:
+        if any(sign in str(error) for sign in _LOST):
+            raise PeerLostError(f"worker {world.rank} lost a peer: {error}") from error
+        raise
+    finally:
+        dist.destroy_process_group()
+
+
+def choose_device(world: World, wish: str) -> torch.device:
+    """The device of this worker: a GPU of its own where every worker can have one, else the CPU."""
+    count = torch.cuda.device_count() if wish != "cpu" and torch.cuda.is_available() else 0
+    peers = world.all_gather((world.host, count))
+    place = sum(host == world.host for host, _ in peers[: world.rank])
+    enough = all(gpus > sum(host == other for other, _ in peers[:rank]) for rank, (host, gpus) in enumerate(peers))
+    if wish == "cuda" and not enough:
+        raise ValueError(f"device='cuda' needs a GPU for each of {world.size} workers, but there are {count}")
+    return torch.device("cuda", place) if enough else torch.device("cpu")
+
+
+def _meet(world: World) -> TCPStore:
+    """A store on the first worker, on the address in use alone and on a port that the system picks.
+
+    The others learn the port by ``all_gather``, so no port is chosen first and lost before it is bound.
+    """
+    if world.rank == 0:
+        listener = socket.create_server((world.host, 0))
+        port = listener.getsockname()[1]
+        store = TCPStore(world.host, port, world.size, True, _MEET_WITHIN, False, master_listen_fd=listener.detach())
+        world.all_gather((world.host, port))
+        return store
+    host, port = world.all_gather(("", 0))[0]
+    return TCPStore(host, port, world.size, False, _MEET_WITHIN)
+
+
+@contextlib.contextmanager
+def _interface_of(host: str) -> Iterator[None]:
+    """Let gloo use the network interface that has this address, unless the user has named one."""
+    variable = "GLOO_SOCKET_IFNAME"
+    found = next((n for n, many in psutil.net_if_addrs().items() if any(a.address == host for a in many)), None)
+    if found is None or variable in os.environ:
+        yield
+        return
+    os.environ[variable] = found
+    try:
+        yield
+    finally:
+        del os.environ[variable]

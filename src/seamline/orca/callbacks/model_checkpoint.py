@@ -1,0 +1,36 @@
+"""Keep the best model of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from seamline.core.events import Callback
+from seamline.core.run import Run
+from seamline.orca.callbacks.monitor import Mode, Monitor
+
+
+class ModelCheckpoint(Callback):
+    """Save the model to ``path`` whenever ``monitor`` is the best so far, or after every epoch.
+
+    With ``{epoch}`` in ``path`` each save has a folder of its own. ``Estimator.load(path)`` reads it back.
+    """
+
+    def __init__(
+        self, path: str | Path, *, monitor: str = "val_loss", mode: Mode = "auto", best_only: bool = True
+    ) -> None:
+        self.path = str(Path(path).absolute())
+        self.monitor = Monitor(monitor, mode)
+        self.best_only = best_only
+        self.saved: str | None = None
+
+    def on_epoch_end(self, run: Run) -> None:
+        if not self.best_only or self.monitor.improved(run):
+            self.saved = self.path.format(epoch=run.epoch + 1)
+            run.save(self.saved)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.monitor.best, "saved": self.saved}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.monitor.best, self.saved = state["best"], state["saved"]

@@ -1,0 +1,262 @@
+"""Train, evaluate and predict with one model, on any engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from seamline.core import checkpoint, registry, tree
+from seamline.core.checkpoint import CheckpointPolicy, ModelDirectory
+from seamline.core.engine import Listener
+from seamline.core.errors import CheckpointError, SeamlineError, WorkerError
+from seamline.core.events import Callback
+from seamline.core.framework import Feed, Framework, Job, Part, Recipe, Saving, State
+from seamline.core.ledger import Ledger
+from seamline.core.shards import Columns, Reading, Shard
+from seamline.core.sync import Sync
+from seamline.core.tuning import Tuning
+from seamline.orca import worker
+from seamline.orca.progress import display
+
+ColumnNames = Sequence["str | Sequence[str]"]
+
+TRAINING_BATCH = 32
+READING_BATCH = 256
+"""Rows in a batch where neither the user nor the data says."""
+
+
+class Estimator:
+    """A model with what trains it; ``fit`` learns, and what was learned ends in an underscore.
+
+    ``history_`` holds one dict of averages for each epoch, ``ledger_`` the account of trained rows. Fitting again
+    goes on from where the last ``fit`` ended; a new ``Estimator`` starts anew.
+    """
+
+    def __init__(self, recipe: Recipe, *, framework: str, model_dir: str | os.PathLike[str] | None = None) -> None:
+        self.recipe = recipe
+        self.framework = framework
+        self.model_dir = model_dir
+
+    @classmethod
+    def from_torch(
+        cls,
+        *,
+        model: Any,
+        optimizer: Any = None,
+        loss: Any = None,
+        metrics: Any = None,
+        scheduler: Any = None,
+        scheduler_every: Literal["epoch", "step"] = "epoch",
+        config: Mapping[str, Any] | None = None,
+        tuning: Tuning | None = None,
+        sync: str | Sync = "allreduce",
+        model_dir: str | os.PathLike[str] | None = None,
+    ) -> Estimator:
+        """An estimator for PyTorch.
+
+        ``model``, ``optimizer``, ``loss`` and ``scheduler`` are instances, or functions that make them on each
+        worker: ``model()`` or ``model(config)``, ``optimizer(model)`` or ``optimizer(model, config)``,
+        ``scheduler(optimizer)`` or ``scheduler(optimizer, config)``. ``metrics`` are functions of outputs and
+        targets or torchmetrics, alone, in a list or named in a dict. Checkpoints go to ``model_dir``.
+        """
+        recipe = Recipe(
+            model=model,
+            optimizer=optimizer,
+            loss=loss,
+            metrics=metrics,
+            scheduler=scheduler,
+            scheduler_every=scheduler_every,
+            config=dict(config or {}),
+            tuning=tuning or Tuning(),
+            sync=registry.sync(sync),
+        )
+        return cls(recipe, framework="torch", model_dir=model_dir)
+
+    def fit(
+        self,
+        data: Any,
+        *,
+        epochs: int = 1,
+        batch_size: int | None = None,
+        validation_data: Any = None,
+        feature_cols: ColumnNames | None = None,
+        label_cols: ColumnNames | None = None,
+        shuffle: bool = True,
+        callbacks: Sequence[Callback] = (),
+        workers: int = 1,
+        max_steps: int | None = None,
+        resume: str | os.PathLike[str] | None = None,
+        checkpoint: int | CheckpointPolicy | None = None,
+        seed: int = 0,
+        verbose: int = 1,
+    ) -> Estimator:
+        """Train, and return ``self``.
+
+        ``data`` is ``(x, y)`` of arrays, dicts or tuples of arrays, a pandas DataFrame with ``feature_cols`` and
+        ``label_cols``, a torch ``Dataset`` or ``DataLoader``, or a function that makes one on each worker.
+        ``batch_size`` counts the rows of a batch over all workers. One worker trains in this process, several in
+        processes of their own. ``resume="auto"`` goes on from the newest checkpoint in ``model_dir``, in the middle
+        of an epoch if need be; ``checkpoint`` is a number of steps or a ``CheckpointPolicy``.
+        """
+        _at_least_one(epochs=epochs, workers=workers, max_steps=max_steps, batch_size=batch_size)
+        self._library.check(self.recipe, to_train=True)
+        columns = Columns(features=feature_cols, labels=label_cols)
+        reading = Reading(batch_size=batch_size, shuffle=shuffle, seed=seed, config=self.recipe.config)
+        train, signature = self._split_to_train(data, columns, reading, workers)
+        validation: Sequence[Shard | None] = [None] * workers
+        if validation_data is not None:
+            validation = self._split_to_read(validation_data, columns, batch_size, workers)
+        job = Job(
+            epochs=epochs,
+            first_epoch=len(getattr(self, "history_", ())),
+            max_steps=max_steps,
+            seed=seed,
+            callbacks=tuple(callbacks),
+            saving=self._saving(checkpoint, resume),
+            signature=signature,
+        )
+        feeds = [Feed(*pair) for pair in zip(train, validation, strict=True)]
+        task = partial(worker.fit, framework=self.framework, recipe=self._trained_recipe(), job=job)
+        with display(verbose) as show:
+            outcome = _run(task, feeds, listen=show)[0]
+        self._learn(outcome.state)
+        self.history_: list[dict[str, float]] = [*getattr(self, "history_", ()), *outcome.history]
+        self.ledger_: Ledger = outcome.ledger
+        for callback, attributes in zip(callbacks, outcome.callbacks, strict=True):
+            vars(callback).update(attributes)
+        return self
+
+    def evaluate(
+        self,
+        data: Any,
+        *,
+        batch_size: int | None = None,
+        feature_cols: ColumnNames | None = None,
+        label_cols: ColumnNames | None = None,
+        workers: int = 1,
+    ) -> dict[str, float]:
+        """Loss and metrics over all rows, exact whatever the number of workers."""
+        columns = Columns(features=feature_cols, labels=label_cols)
+        shards = self._split_to_read(data, columns, batch_size, workers)
+        task = partial(worker.evaluate, framework=self.framework, recipe=self._trained_recipe())
+        scores: dict[str, float] = _run(task, shards)[0]
+        return scores
+
+    def predict(
+        self,
+        data: Any,
+        *,
+        batch_size: int | None = None,
+        feature_cols: ColumnNames | None = None,
+        workers: int = 1,
+    ) -> Any:
+        """The model's outputs for all rows, in their order, as arrays of the structure that the model returns."""
+        inputs_alone = (data, None) if isinstance(data, tuple) else data
+        shards = self._split_to_read(inputs_alone, Columns(features=feature_cols), batch_size, workers)
+        task = partial(worker.predict, framework=self.framework, recipe=self._trained_recipe())
+        return _in_order([part for parts in _run(task, shards) for part in parts])
+
+    def get_model(self) -> Any:
+        """The model with the weights learned so far."""
+        return self._library.model(self._trained_recipe())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save what was learned as safetensors and JSON; an earlier save at ``path`` is replaced."""
+        if not hasattr(self, "state_"):
+            raise SeamlineError("nothing to save yet; call fit or load first")
+        target = Path(path).absolute()
+        if target.exists() and not (target / checkpoint.CARD).exists() and any(target.iterdir()):
+            raise CheckpointError(f"{target} exists and was not saved by Seamline; choose another path")
+        card = {"kind": "model", "framework": self.framework, "history": getattr(self, "history_", [])}
+        checkpoint.write_folder(target, partial(self._library.write, self.state_), card=card)
+
+    def load(self, path: str | os.PathLike[str]) -> Estimator:
+        """Take over weights and optimizer from a save or a checkpoint, and return ``self``."""
+        folder = Path(path).absolute()
+        card = checkpoint.read_card(folder)
+        if card["framework"] != self.framework:
+            raise CheckpointError(f"{folder} was saved by {card['framework']}, this estimator is of {self.framework}")
+        self._learn(self._library.read(folder))
+        self.history_ = card.get("history", [])
+        return self
+
+    @property
+    def _library(self) -> Framework:
+        return registry.framework(self.framework)
+
+    def _trained_recipe(self) -> Recipe:
+        return replace(self.recipe, start=getattr(self, "state_", None))
+
+    def _learn(self, state: State) -> None:
+        self._library.take_home(self.recipe, state)
+        self.state_ = state
+
+    def _split_to_train(
+        self, data: Any, columns: Columns, reading: Reading, workers: int
+    ) -> tuple[list[Shard], dict[str, Any]]:
+        shards = registry.shards(data, columns)
+        if shards.batch_size and reading.batch_size and shards.batch_size != reading.batch_size:
+            raise ValueError(
+                f"batch_size={reading.batch_size}, but the data comes in batches of {shards.batch_size}; "
+                "leave batch_size out, or change it where the batches are made"
+            )
+        size = shards.batch_size or reading.batch_size or TRAINING_BATCH
+        if size < workers:
+            raise ValueError(
+                f"batch_size={size} is smaller than workers={workers}; "
+                "every worker needs at least one row of each batch"
+            )
+        signature = {"batch_size": size, "rows": shards.rows, "shuffle": reading.shuffle}
+        return shards.split(workers, replace(reading, batch_size=size)), signature
+
+    def _split_to_read(self, data: Any, columns: Columns, batch_size: int | None, workers: int) -> list[Shard]:
+        _at_least_one(workers=workers, batch_size=batch_size)
+        self._library.check(self.recipe, to_train=False)
+        size = batch_size or READING_BATCH
+        return registry.shards(data, columns).split(workers, Reading(batch_size=size, config=self.recipe.config))
+
+    def _saving(self, policy: int | CheckpointPolicy | None, resume: str | os.PathLike[str] | None) -> Saving | None:
+        if self.model_dir is None:
+            if policy is not None or resume is not None:
+                asked = "checkpoint" if policy is not None else "resume"
+                raise ValueError(f"{asked}= needs a place for checkpoints: Estimator.from_torch(..., model_dir=...)")
+            return None
+        if isinstance(policy, int):
+            policy = CheckpointPolicy(every_steps=policy)
+        directory = ModelDirectory(self.model_dir)
+        directory.clean()
+        found = directory.newest() if resume == "auto" else Path(resume).absolute() if resume else None
+        if found is not None:
+            checkpoint.read_card(found)
+        run = found.parent if found is not None else directory.new_run()
+        return Saving(run=run, policy=policy or CheckpointPolicy(), resume=found)
+
+
+def _run(task: Callable[..., Any], shards: Sequence[Any], listen: Listener | None = None) -> list[Any]:
+    """One worker here, several in processes; an error of ours comes out as itself."""
+    engine = registry.engine("inline" if len(shards) == 1 else "local")
+    try:
+        return engine.run(task, shards, listen=listen)
+    except WorkerError as error:
+        if isinstance(error.__cause__, SeamlineError):
+            raise error.__cause__ from error
+        raise
+    finally:
+        engine.close()
+
+
+def _in_order(parts: Sequence[Part]) -> Any:
+    outputs = [part.outputs for part in sorted(parts, key=lambda part: part.start)]
+    return tree.zip_leaves(np.concatenate, outputs)
+
+
+def _at_least_one(**numbers: int | None) -> None:
+    for name, value in numbers.items():
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise ValueError(f"{name} must be a whole number of at least 1, but got {name}={value!r}")

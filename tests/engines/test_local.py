@@ -1,0 +1,169 @@
+"""The local engine: the engine contract, and what processes of one machine owe beyond it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from seamline.core.errors import WorkerError
+from seamline.engines.local import LocalEngine
+from seamline.testing import EngineContract
+
+
+class TestLocalEngine(EngineContract):
+    setup = "from seamline.engines.local import LocalEngine; engine = LocalEngine()"
+
+    @pytest.fixture
+    def engine(self):
+        return LocalEngine()
+
+
+def test_what_workers_print_comes_out_with_their_rank(capfd):
+    def speak(world, shard):
+        print(f"I have {shard}")
+        print("half a line", end="")
+        os.write(2, b"from native code\n")
+
+    LocalEngine().run(speak, ["a", "b"])
+    out, err = capfd.readouterr()
+    for rank, shard in enumerate("ab"):
+        assert f"[worker {rank}] I have {shard}\n" in out
+        assert f"[worker {rank}] half a line\n" in out
+        assert f"[worker {rank}] from native code\n" in err
+
+
+def test_the_last_words_of_a_dying_worker_are_heard(capfd):
+    def speak_and_die(world, shard):
+        print("my last words", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(WorkerError):
+        LocalEngine().run(speak_and_die, [0, 0])
+    assert "my last words" in capfd.readouterr().out
+
+
+def thread_settings(world, shard):
+    return os.environ.get("OMP_NUM_THREADS"), os.environ.get("MKL_NUM_THREADS"), sorted(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def no_thread_variables(monkeypatch):
+    from seamline.core.machine import PINNING_VARIABLES, THREAD_VARIABLES
+
+    for name in (*THREAD_VARIABLES, *PINNING_VARIABLES):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("no_thread_variables")
+def test_workers_share_the_cores_and_are_pinned_to_their_own():
+    allowed = sorted(os.sched_getaffinity(0))
+    first, second = LocalEngine().run(thread_settings, [0, 0])
+    assert first[0] == second[0] == str(max(1, len(allowed) // 2))
+    if len(allowed) > 1:
+        assert sorted(first[2] + second[2]) == allowed
+        assert not set(first[2]) & set(second[2])
+
+
+@pytest.mark.usefixtures("no_thread_variables")
+def test_settings_of_the_user_are_left_alone(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    omp, mkl, cores = LocalEngine().run(thread_settings, [0, 0])[0]
+    assert omp == "5"
+    assert mkl == str(max(1, len(os.sched_getaffinity(0)) // 2))
+    assert cores == sorted(os.sched_getaffinity(0))
+
+
+PROGRAM = """
+import os, subprocess, sys, time
+from pathlib import Path
+from seamline.engines.local import LocalEngine
+folder = Path(sys.argv[1])
+def work(world, shard):
+    child = subprocess.Popen(["sleep", "300"])
+    (folder / f"worker-{world.rank}").write_text(f"{os.getpid()} {child.pid}")
+    time.sleep(300)
+LocalEngine().run(work, [0, 0])
+"""
+
+
+@pytest.fixture
+def running_program(tmp_path):
+    """A driver with two workers, each with a child of its own; their pids once all run."""
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    shm_before = set(Path("/dev/shm").iterdir())
+    driver = subprocess.Popen([sys.executable, str(script), str(tmp_path)], stderr=subprocess.PIPE)
+    notes = [tmp_path / "worker-0", tmp_path / "worker-1"]
+    deadline = time.monotonic() + 30
+    while not all(note.exists() and len(note.read_text().split()) == 2 for note in notes):
+        assert time.monotonic() < deadline, "the workers did not start"
+        time.sleep(0.02)
+    pids = [int(pid) for note in notes for pid in note.read_text().split()]
+    yield driver, pids
+    for process in [driver.pid, *pids]:
+        if psutil.pid_exists(process):
+            os.kill(process, signal.SIGKILL)
+    driver.stderr.close()
+    driver.wait()
+    assert set(Path("/dev/shm").iterdir()) <= shm_before
+
+
+def still_running(pids, within_s):
+    deadline = time.monotonic() + within_s
+    alive = pids
+    while alive and time.monotonic() < deadline:
+        alive = [p for p in alive if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE]
+        time.sleep(0.02)
+    return alive
+
+
+def test_no_process_outlives_a_driver_that_was_killed(running_program):
+    driver, pids = running_program
+    driver.kill()
+    assert still_running(pids, within_s=2) == []
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_no_process_outlives_ctrl_c(running_program, presses):
+    driver, pids = running_program
+    for _ in range(presses):
+        driver.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+    driver.wait(timeout=10)
+    assert still_running(pids, within_s=2) == []
+    assert b"KeyboardInterrupt" in driver.stderr.read()
+
+
+def test_the_children_of_a_failed_worker_go_with_it(tmp_path):
+    def fail_with_child(world, shard):
+        child = subprocess.Popen(["sleep", "300"])
+        (tmp_path / f"{world.rank}").write_text(str(child.pid))
+        world.all_gather(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(WorkerError):
+        LocalEngine().run(fail_with_child, [0, 0])
+    assert still_running([int((tmp_path / rank).read_text()) for rank in "01"], within_s=2) == []
+
+
+def test_nothing_stays_open_after_many_runs():
+    engine = LocalEngine()
+    engine.run(lambda world, shard: 0, [0, 0])
+    before = psutil.Process().num_fds()
+    for _ in range(3):
+        engine.run(lambda world, shard: 0, [0, 0])
+    with pytest.raises(WorkerError):
+        engine.run(lambda world, shard: 1 / 0, [0, 0])
+    assert psutil.Process().num_fds() == before
+
+
+def test_an_engine_runs_inside_a_worker():
+    def nest(world, shard):
+        return sum(LocalEngine().run(lambda inner, each: each + inner.rank, [shard, shard]))
+
+    assert LocalEngine().run(nest, [10, 20]) == [21, 41]
