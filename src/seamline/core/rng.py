@@ -13,8 +13,8 @@ _MASK = (1 << 64) - 1
 
 def derive(seed: int, *numbers: int) -> int:
     """A 64-bit seed from a seed and any numbers; near inputs give unrelated outputs (splitmix64)."""
-    state = seed & _MASK
-    for number in numbers:
+    state = 0
+    for number in (seed, *numbers):
         state = (state + 0x9E3779B97F4A7C15 + (number & _MASK)) & _MASK
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK

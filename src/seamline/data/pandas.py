@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from seamline.core import tree
 from seamline.core.shards import Columns
@@ -24,11 +25,10 @@ class FrameShards(ArrayShards):
                 "a DataFrame needs feature_cols=[...], and label_cols=[...] to learn; "
                 f"it has {', '.join(map(repr, data.columns))}"
             )
-        picked = pick_columns(data, columns)
-        for column in tree.leaves(picked):
-            if column.dtype == object:
-                raise ValueError(f"column {column.name!r} holds {column.dtype}s, not numbers; encode it first")
-        super().__init__(picked)
+        for name in tree.leaves([list(columns.features), list(columns.labels or ())]):
+            if name in data and not (is_numeric_dtype(data[name]) or is_bool_dtype(data[name])):
+                raise ValueError(f"column {name!r} holds {data[name].dtype}, not numbers; encode it first")
+        super().__init__(pick_columns(data, columns))
 
     @staticmethod
     def accepts(data: object) -> bool:

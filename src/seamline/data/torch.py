@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -98,7 +99,7 @@ class LoadingPlan:
     def batches(self, epoch: int) -> Iterable[Sequence[int]]:
         """The rows of every batch of an epoch, the same on every worker."""
         if type(self.batch_sampler) is not BatchSampler:
-            return list(self._replay(self.batch_sampler, epoch))
+            return self._replay(self.batch_sampler, epoch)
         size, drop_last = self.batch_sampler.batch_size, self.batch_sampler.drop_last
         order = self._order(epoch)
         whole = len(order) - len(order) % size if drop_last else len(order)
@@ -113,22 +114,23 @@ class LoadingPlan:
             return self._ordered(rows, epoch, shuffle=False)
         if type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == rows:
             return self._ordered(rows, epoch, shuffle=True)
-        return list(self._replay(sampler, epoch))
+        return self._replay(sampler, epoch)
 
     def _ordered(self, rows: int, epoch: int, *, shuffle: bool) -> Sequence[int]:
         order: Sequence[int] = epoch_order(rows, shuffle=shuffle, seed=self.seed, epoch=epoch).tolist()
         return order
 
-    def _replay(self, sampler: Any, epoch: int) -> Iterator[Any]:
-        """A sampler of the user's, made to give the same on every worker and in every restart."""
-        seed = rng.derive(self.seed, epoch)
+    def _replay(self, sampler: Any, epoch: int) -> list[Any]:
+        """What a sampler of the user's gives, made the same on every worker and in every restart."""
+        sampler = copy.copy(sampler)
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
-        generator = getattr(sampler, "generator", None)
-        if generator is not None:
-            generator.manual_seed(rng.derive(generator.initial_seed(), epoch) >> 1)
-        _seed_everything(seed)
-        return iter(sampler)
+        if getattr(sampler, "generator", None) is not None:
+            seed = rng.derive(sampler.generator.initial_seed(), epoch)
+            sampler.generator = torch.Generator().manual_seed(seed >> 1)
+        with rng.restored(), torch.random.fork_rng(devices=()):
+            _seed_everything(rng.derive(self.seed, epoch))
+            return list(sampler)
 
     def loader(self, parts: _Parts) -> DataLoader[Any]:
         with warnings.catch_warnings():

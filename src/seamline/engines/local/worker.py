@@ -10,6 +10,7 @@ import sys
 import threading
 import traceback
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -101,8 +102,10 @@ def _end_with_driver(lifeline: int) -> int:
     guard = os.fork()
     if guard == 0:
         os.setsid()
-        os.closerange(0, lifeline)
-        os.closerange(lifeline + 1, os.sysconf("SC_OPEN_MAX"))
+        for fd in [int(entry.name) for entry in Path("/dev/fd").iterdir()]:
+            if fd != lifeline:
+                with contextlib.suppress(OSError):  # the listing's own descriptor is closed already
+                    os.close(fd)
         os.read(lifeline, 1)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)

@@ -1,0 +1,58 @@
+"""The ``seamline`` command, as a person and as a program would call it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from seamline import __version__
+
+
+def seamline(*arguments, **options):
+    command = [sys.executable, "-m", "seamline.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, **options).stdout
+
+
+@pytest.fixture(scope="module")
+def findings():
+    return json.loads(seamline("doctor", "--json"))
+
+
+def test_version():
+    assert seamline("version").strip() == __version__
+
+
+def test_the_machine_is_described(findings):
+    machine = findings["machine"]
+    assert 1 <= machine["cores"] <= len(os.sched_getaffinity(0))
+    assert machine["memory_gb"] <= round(psutil.virtual_memory().total / 2**30, 1)
+    flags = Path("/proc/cpuinfo").read_text().split()
+    assert ("AVX-512 BF16" in machine["isa"]) == ("avx512_bf16" in flags)
+    assert ("AVX2" in machine["isa"]) == ("avx2" in flags)
+
+
+def test_extras_show_versions_and_the_command_that_brings_what_is_missing(findings):
+    from importlib.metadata import version
+
+    assert set(findings["extras"]) >= {
+        "torch", "lightning", "inference", "keras", "spark", "ray", "hpo", "vision", "serve",
+    }  # fmt: skip
+    assert findings["extras"]["torch"] == {"packages": {"torch": version("torch")}, "fix": None}
+    for name, extra in findings["extras"].items():
+        complete = all(extra["packages"].values())
+        assert extra["fix"] == (None if complete else f'pip install "seamline[{name}]"')
+
+
+def test_engines_are_really_started(findings):
+    assert findings["engines"]["local"] == {"starts": True, "problem": None}
+
+
+def test_people_get_one_readable_screen():
+    screen = seamline("doctor", env={**os.environ, "COLUMNS": "120"})
+    for word in ("processor", "cores", "memory", "allocator", "CUDA", "local", "pip install"):
+        assert word in screen
+    assert len(screen.splitlines()) < 50
