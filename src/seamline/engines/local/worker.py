@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 import cloudpickle
 
 from seamline.core.errors import PeerLostError
+from seamline.core.startup import without_collecting
 from seamline.engines.local.block import Block
 
 T = TypeVar("T")
@@ -59,8 +61,10 @@ def main() -> None:
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     world = LocalWorld(settings["rank"], settings["size"], Connection(settings["connection"]))
     try:
-        work = Block(settings["work"])
-        task, shard = (work.load(place) for place in settings["places"])
+        with without_collecting():
+            work = Block(settings["work"])
+            task, shard = (work.load(place) for place in settings["places"])
+        gc.freeze()
         result = task(world, shard)
         results = Block(settings["results"])
         place = results.store(result, "the result")

@@ -14,6 +14,7 @@ from seamline.core.errors import SeamlineError
 from seamline.core.framework import Feed, Job, Outcome, Recipe
 from seamline.core.run import Run
 from seamline.core.shards import Batch, Shard
+from seamline.core.startup import without_collecting
 from seamline.frameworks.torch.autocast import autocast
 from seamline.frameworks.torch.build import Built, build
 from seamline.frameworks.torch.losses import WeighedLoss
@@ -28,12 +29,13 @@ def fit(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld) -> Outcome:
     """Train, in step with the other workers; every worker ends with the same weights."""
     with random_numbers_restored():
         seed_everything(rng.derive(job.seed))
-        built = build(recipe, world.device)
-        trainee = TorchTrainee(built)
-        if recipe.start is not None:
-            trainee.load(recipe.start)
-        replica = TorchReplica(built.model, world)
-        recipe.sync.attach(replica)
+        with without_collecting():
+            built = build(recipe, world.device)
+            trainee = TorchTrainee(built)
+            if recipe.start is not None:
+                trainee.load(recipe.start)
+            replica = TorchReplica(built.model, world)
+            recipe.sync.attach(replica)
         step = TrainingStep(recipe, built, replica, world)
         run = Run(job, trainee, world, feed.train.steps)
         for epoch in run.epochs():

@@ -1,0 +1,5 @@
+"""Run every benchmark, one after the other."""
+
+from benchmarks import overhead
+
+overhead.main()
