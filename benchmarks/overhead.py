@@ -8,8 +8,7 @@ With "instances" the driver makes an optimizer too, for which torch loads its co
 import argparse
 import sys
 
-from benchmarks.measure import least_disturbed, interleaved, load
-
+from benchmarks.measure import interleaved, least_disturbed, load
 
 FORMS = ("functions", "instances")
 

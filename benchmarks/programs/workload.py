@@ -1,5 +1,6 @@
 """The same models and rows for every program."""
 
+import itertools
 import json
 import os
 import time
@@ -18,7 +19,7 @@ def make_model(name):
     torch.manual_seed(0)
     widths = MODELS[name]["widths"]
     layers = []
-    for i, (before, after) in enumerate(zip(widths, widths[1:], strict=False)):
+    for i, (before, after) in enumerate(itertools.pairwise(widths)):
         layers += [nn.Linear(before, after)] + ([nn.ReLU()] if i < len(widths) - 2 else [])
     return nn.Sequential(*layers)
 

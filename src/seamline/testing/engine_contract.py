@@ -104,8 +104,8 @@ class EngineContract:
             time.sleep(60)
 
         def fail_once_ready(world: World, shard: int) -> None:
-            while world.rank == 1 and not (tmp_path / "ready").exists():
-                time.sleep(0.01)
+            if world.rank == 1:
+                _wait_for(tmp_path / "ready")
             fail_on_one(world, shard)
 
         with pytest.raises(WorkerError, match="bad row 7") as caught:
@@ -131,8 +131,11 @@ class EngineContract:
     def test_gathering_raises_when_a_peer_has_died(self, engine: Engine, tmp_path: Path) -> None:
         def notice(world: World, shard: int) -> None:
             if world.rank == 1:
+                _wait_for(tmp_path / "waiting")
+                time.sleep(1)  # the other worker has said that it is about to gather; now it does
                 os._exit(3)
             try:
+                (tmp_path / "waiting").touch()
                 world.all_gather(0)
             except PeerLostError:
                 (tmp_path / "noticed").touch()
@@ -215,6 +218,14 @@ class EngineContract:
         done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=100, check=False)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("started") == 1, "a worker ran the program's top level again"
+
+
+def _wait_for(file: Path, within_s: float = 30.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not file.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{file} did not appear")
+        time.sleep(0.01)
 
 
 def _gone(pid: int, within_s: float) -> bool:
