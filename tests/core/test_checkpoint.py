@@ -10,7 +10,9 @@ from seamline.core.checkpoint import (
     CARD,
     CheckpointPolicy,
     ModelDirectory,
+    fit_folder,
     forget_old,
+    newest,
     read_card,
     step_folder,
     write_folder,
@@ -68,29 +70,44 @@ def test_a_harmed_checkpoint_says_what_is_wrong(tmp_path, harm, message):
 
 def test_the_newest_is_of_the_last_run_and_never_a_damaged_one(tmp_path):
     directory = ModelDirectory(tmp_path)
-    assert directory.newest() is None
+    assert directory.newest_run() is None
     first = directory.new_run()
-    write(step_folder(first, 500))
+    write(step_folder(fit_folder(first, 1), 500))
     second = directory.new_run()
     assert second.name == "run-0002"
-    write(step_folder(second, 10))
-    write(step_folder(second, 20))
-    assert directory.newest() == step_folder(second, 20)
-    (step_folder(second, 20) / "model").unlink()
-    assert directory.newest() == step_folder(second, 10)
+    fit = fit_folder(second, 1)
+    write(step_folder(fit, 10))
+    write(step_folder(fit, 20))
+    assert directory.newest_run() == second
+    assert newest(fit) == step_folder(fit, 20)
+    (step_folder(fit, 20) / "model").unlink()
+    assert newest(fit) == step_folder(fit, 10)
+    (step_folder(fit, 10) / "model").unlink()
+    assert directory.newest_run() == first
 
 
 def test_what_a_killed_writer_left_is_cleaned_up(tmp_path):
     directory = ModelDirectory(tmp_path)
-    run = directory.new_run()
-    write(step_folder(run, 10), "ten")
-    (run / ".writing-step-0000000020-77").mkdir()
+    fit = fit_folder(directory.new_run(), 1)
+    write(step_folder(fit, 10), "ten")
+    (fit / ".writing-step-0000000020-77").mkdir()
     # Killed between taking the old folder away and putting the new one in its place:
-    step_folder(run, 10).rename(run / ".replaced-step-0000000010-77")
-    assert directory.newest() is None
+    step_folder(fit, 10).rename(fit / ".replaced-step-0000000010-77")
+    assert newest(fit) is None
     directory.clean()
-    assert directory.newest() == step_folder(run, 10)
-    assert [path.name for path in run.iterdir()] == ["step-0000000010"]
+    assert newest(fit) == step_folder(fit, 10)
+    assert [path.name for path in fit.iterdir()] == ["step-0000000010"]
+
+
+def test_an_interrupted_write_leaves_nothing_and_can_be_repeated(tmp_path):
+    def interrupt(folder):
+        (folder / "model").write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(tmp_path / "saved", interrupt, card={})
+    assert not list(tmp_path.iterdir())
+    write(tmp_path / "saved")
 
 
 def test_only_the_newest_are_kept(tmp_path):

@@ -1,5 +1,7 @@
 """Torch data sets and loaders: the user's batches, our sharding."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -125,8 +127,8 @@ def test_only_its_own_rows_are_loaded_by_a_worker():
             return super().__getitem__(row)
 
     shard = split(DataLoader(Counting(), batch_size=10), 2)[1]
-    assert [batch.rows for batch in shard.batches(0)] == [5, 5, 1]
-    assert seen == [5, 6, 7, 8, 9, 15, 16, 17, 18, 19, 22]
+    assert [batch.rows for batch in shard.batches(0)] == [5, 5, 0]
+    assert seen == [5, 6, 7, 8, 9, 15, 16, 17, 18, 19, 20]
 
 
 def test_weighted_sampling_with_replacement_is_the_same_on_every_worker():
@@ -197,3 +199,49 @@ def test_what_a_loader_knows_before_reading():
         registry.shards(Numbers(), Columns(features=["x"]))
     with pytest.raises(ValueError, match="batch_size is missing"):
         split(Numbers(), 2)
+
+
+class Drawing(IterableDataset):
+    """A stream whose rows are random numbers."""
+
+    def __iter__(self):
+        for _ in range(12):
+            yield torch.randint(0, 1000, ()).float() + float(np.random.randint(1000))
+
+
+def test_a_stream_that_draws_gives_the_same_rows_whatever_is_seeded_in_between():
+    def disturbed(batches):
+        for batch in batches:
+            torch.manual_seed(int(batch.inputs.sum()))
+            np.random.seed(3)
+            yield batch
+
+    shards = split(DataLoader(Drawing(), batch_size=4), 1) + split(DataLoader(Drawing(), batch_size=4), 2)
+    whole, first, second = ([batch.inputs for batch in disturbed(shard.batches(1))] for shard in shards)
+    for one, left, right in zip(whole, first, second, strict=True):
+        assert torch.equal(one, torch.cat([left, right]))
+    resumed = [batch.inputs for batch in disturbed(shards[0].batches(1, first_step=1))]
+    assert torch.equal(torch.cat(resumed), torch.cat(whole[1:]))
+
+
+def test_predicting_reads_every_row_in_order_whatever_the_loader_does():
+    loader = DataLoader(Numbers(), batch_size=5, shuffle=True, drop_last=True)
+    batches = whole_batches(loader, 2, every_row_in_order=True)
+    np.testing.assert_array_equal(np.concatenate(batches), np.arange(ROWS))
+
+
+def test_tensors_of_a_data_set_are_shared_by_all_workers_and_not_copied():
+    from seamline.engines.local.block import Block
+    from seamline.frameworks.torch import TorchFramework
+
+    assert TorchFramework.name == "torch"
+    dataset = TensorDataset(torch.randn(1000, 1000))
+    block = Block()
+    for shard in split(DataLoader(dataset, batch_size=10), 4):
+        place = block.store(shard, "shard")
+    block.flush()
+    assert os.fstat(block.fd).st_size < 1.1 * dataset.tensors[0].nbytes
+    tensor = block.load(place).plan.dataset.tensors[0]
+    assert torch.equal(tensor, dataset.tensors[0])
+    tensor += 1
+    block.close()

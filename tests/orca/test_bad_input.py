@@ -70,6 +70,12 @@ def test_bad_arguments_of_fit(options, message):
         ({"loss": None}, ValueError, "loss is missing"),
         ({"optimizer": "adam"}, TypeError, "optimizer must be a torch.optim.Optimizer or a function of the model"),
         ({"loss": "mse"}, TypeError, "loss must be a function of outputs and targets, but got 'mse'"),
+        ({"optimizer": torch.optim.LBFGS(make_network().parameters())}, ValueError, "LBFGS computes the loss several"),
+        (
+            {"metrics": [lambda o, t: 0, lambda o, t: 1]},
+            ValueError,
+            "several metrics are named '<lambda>'; give a dict",
+        ),
         ({"metrics": ["accuracy"]}, TypeError, "give a function of .* or a torchmetrics metric"),
         (
             {"optimizer": torch.optim.SGD(make_network().parameters(), 0.1)},
@@ -149,3 +155,33 @@ def test_a_model_that_cannot_travel_is_named():
 def test_nothing_to_save_yet(tmp_path):
     with pytest.raises(SeamlineError, match="nothing to save yet; call fit or load first"):
         make().save(tmp_path / "x")
+
+
+@pytest.mark.parametrize("data", [X, [X, Y]], ids=["inputs alone", "a list"])
+def test_data_without_targets(data):
+    with pytest.raises(TypeError, match=r"give a tuple \(x, y\)"):
+        make().fit(data, verbose=0)
+
+
+def test_a_word_in_an_error_does_not_make_it_a_lost_peer():
+    class Gloomy(torch.utils.data.Dataset):
+        def __len__(self):
+            return 50
+
+        def __getitem__(self, row):
+            raise RuntimeError("gloomy row, Connection closed by peer")
+
+    with pytest.raises(WorkerError, match="gloomy row"):
+        make().fit(Gloomy(), batch_size=10, workers=2, verbose=0)
+
+
+def test_a_metric_that_is_no_number():
+    with pytest.raises(TypeError, match="metric 'confusion' gave Tensor instead of one number"):
+        make(metrics={"confusion": _confusion}).evaluate((X, Y))
+
+
+def _confusion(outputs, targets):
+    return outputs
+
+
+_confusion.__name__ = "confusion"

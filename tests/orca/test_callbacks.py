@@ -10,6 +10,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
+from seamline.core.errors import SeamlineError
 from seamline.orca import Estimator
 from seamline.orca.callbacks import Callback, CSVLogger, EarlyStopping, ModelCheckpoint, TensorBoard
 from tests.orca.networks import accuracy, make_network, make_rows
@@ -65,8 +66,12 @@ def test_events_come_in_order_and_what_was_noted_comes_home(workers):
 
 
 class StopAt(Callback):
-    def __init__(self, step=None, epoch=None):
-        self.step, self.epoch = step, epoch
+    def __init__(self, step=None, epoch=None, epoch_begin=None):
+        self.step, self.epoch, self.epoch_begin = step, epoch, epoch_begin
+
+    def on_epoch_begin(self, run):
+        if run.epoch == self.epoch_begin:
+            run.stop()
 
     def on_step_end(self, run):
         if run.step == self.step:
@@ -82,6 +87,18 @@ def test_a_callback_on_the_first_worker_stops_all_of_them(workers):
     est = fit(StopAt(step=STEPS + 3), workers=workers)
     assert est.ledger_.ranges(1) == [(0, 30)]
     assert len(fit(StopAt(epoch=1), epochs=5, workers=workers).history_) == 2
+
+
+class Watching(StopAt):
+    steers = False
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("callback", [StopAt(epoch_begin=1), Watching(epoch_begin=1), Watching(step=STEPS + 3)])
+def test_stopping_at_other_times_ends_the_run_with_the_epoch(callback, workers):
+    est = fit(callback, epochs=5, workers=workers)
+    assert est.ledger_.epochs == [0, 1]
+    est.ledger_.check(103)
 
 
 def test_an_attribute_that_cannot_travel_costs_a_warning_and_not_the_run(capfd):
@@ -105,8 +122,10 @@ def test_early_stopping_ends_all_workers_and_says_when(workers):
 
 
 def test_early_stopping_waits_for_accuracy_to_rise():
-    assert EarlyStopping("val_accuracy").monitor.sign == 1.0
-    assert EarlyStopping("val_loss").monitor.sign == -1.0
+    for name in ("val_accuracy", "val_acc", "auc", "val_f1", "val_r2_score"):
+        assert EarlyStopping(name).monitor.sign == 1.0, name
+    for name in ("val_loss", "val_mape", "val_f1_loss", "val_brier_score", "threshold", "perplexity"):
+        assert EarlyStopping(name).monitor.sign == -1.0, name
     with pytest.raises(ValueError, match="nothing named 'val_auc' to monitor; this run logs 'epoch', 'loss'"):
         fit(EarlyStopping("val_auc"))
     with pytest.raises(ValueError, match="Give validation_data for val_ entries"):
@@ -155,3 +174,31 @@ def test_tensorboard_reads_what_was_logged(tmp_path):
     losses = [event.value for event in events.Scalars("epoch/val_loss")]
     assert losses == pytest.approx([epoch["val_loss"] for epoch in est.history_], rel=1e-5)
     assert [event.step for event in events.Scalars("step/loss")] == [5, 10, 15, 20, 25, 30]
+
+
+def test_replicas_that_come_apart_are_noticed():
+    class Meddle(Callback):
+        def on_epoch_begin(self, run):
+            run.model[0].weight.data += 0.01 * run.epoch
+
+    with pytest.raises(SeamlineError, match=r"the workers disagree on 0.weight.*everywhere = True"):
+        fit(Meddle(), epochs=3, workers=2)
+
+
+class Thaw(Callback):
+    """Freeze the first layer, and thaw it in the second epoch."""
+
+    everywhere = True
+
+    def on_fit_begin(self, run):
+        run.model[0].requires_grad_(False)
+
+    def on_epoch_begin(self, run):
+        if run.epoch == 1:
+            run.model[0].requires_grad_(True)
+
+
+def test_thawing_a_part_in_the_middle_trains_it_alike_on_all_workers():
+    one, two = fit(Thaw()), fit(Thaw(), workers=2)
+    for ours, theirs in zip(one.state_["model"].values(), two.state_["model"].values(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)

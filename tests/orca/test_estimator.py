@@ -190,6 +190,82 @@ def test_losses_that_count_rows_differently_are_averaged_right(loss, workers, ac
     assert est.evaluate((X, Y), batch_size=7, workers=workers)["loss"] == pytest.approx(whole, abs=1e-5)
 
 
+IGNORED = np.where(np.arange(ROWS) % 3 == 0, Y, -100)
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), nn.CrossEntropyLoss(weight=torch.tensor([0.1, 1.0, 5.0]))])
+def test_ignored_targets_count_nowhere_and_logged_losses_agree(loss):
+    one, two = (fit(estimator(loss=loss), (X, IGNORED), workers=workers) for workers in (1, 2))
+    assert_close(weights(one), weights(two))
+    assert one.history_[1]["loss"] == pytest.approx(two.history_[1]["loss"], abs=1e-6)
+
+
+def test_the_logged_loss_of_a_sum_is_per_row_on_any_number_of_workers():
+    loss = nn.CrossEntropyLoss(reduction="sum")
+    one, two = (
+        fit(estimator(loss=loss, lr=0.001, tuning=Tuning(accumulate=workers)), workers=workers) for workers in (1, 2)
+    )
+    assert one.history_[0]["loss"] == pytest.approx(two.history_[0]["loss"], abs=1e-5)
+    assert one.history_[0]["loss"] < 3
+
+
+class Normalised(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.layers = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+@pytest.mark.parametrize("rows", [82, 83])  # a rest of one row is an error of torch's on one worker too
+def test_batch_normalisation_trains_with_any_rest_and_validates_as_it_is_saved(rows):
+    data = X[:rows], Y[:rows]
+    est = fit(estimator(Normalised()), data, workers=2, validation_data=data)
+    est.ledger_.check(rows)
+    assert est.evaluate(data)["loss"] == pytest.approx(est.history_[-1]["val_loss"], abs=1e-6)
+
+
+def test_a_worker_without_rows_leaves_no_trace_of_infinity():
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = make_network()
+
+        def forward(self, x):
+            return self.layer(x).masked_fill(torch.tensor([False, False, True]), -torch.inf)
+
+    labels = np.minimum(Y, 1)[:21]
+    one, two = (fit(estimator(Masked()), (X[:21], labels), workers=workers) for workers in (1, 2))
+    assert one.history_[1]["loss"] == pytest.approx(two.history_[1]["loss"], abs=1e-6)
+    assert_close(weights(one), weights(two))
+
+
+class WithSpare(nn.Module):
+    """One layer is never used."""
+
+    def __init__(self):
+        super().__init__()
+        self.used, self.spare = make_network(), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+def test_parameters_that_are_never_used_do_no_harm():
+    one, two = (fit(estimator(WithSpare()), workers=workers) for workers in (1, 2))
+    assert_close(weights(one), weights(two))
+
+
+def test_a_frozen_model_part_stays_as_it_was():
+    model = make_network()
+    model[0].requires_grad_(False)
+    before = model[0].weight.clone()
+    est = fit(estimator(model), workers=2)
+    assert torch.equal(est.get_model()[0].weight, before)
+
+
 def test_bf16_and_channels_last_train_and_stay_near_fp32():
     torch.manual_seed(0)
     images = torch.randn(40, 3, 8, 8)
@@ -319,6 +395,57 @@ def test_a_stream_trains_alike_on_any_number_of_workers():
     est = fit(estimator(), DataLoader(Stream(), batch_size=BATCH), batch_size=None, workers=2)
     assert_close(weights(est), plain_loop(make_network()))
     est.ledger_.check(ROWS)
+
+
+def test_predicting_before_training_uses_one_model_and_touches_nothing_of_the_users():
+    est = Estimator.from_torch(model=lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 3)))
+    rows, before = X.copy(), torch.random.get_rng_state()
+    one, two = est.predict(rows), est.predict(rows, batch_size=10, workers=2)
+    np.testing.assert_allclose(one, two, atol=1e-6)
+    np.testing.assert_array_equal(rows, X)
+    est.predict(TensorDataset(torch.from_numpy(X)))
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_changes_that_the_user_makes_to_the_trained_model_count():
+    est = fit(estimator(), workers=2)
+    with torch.no_grad():
+        est.get_model()[0].weight.zero_()
+        est.get_model()[0].bias.zero_()
+    assert np.ptp(est.predict(X), axis=0).max() == 0
+
+
+def test_what_a_model_keeps_from_predicting_can_be_used_in_training():
+    class Caching(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.scale = make_network(), None
+
+        def forward(self, x):
+            self.scale = torch.ones(6) * 2 if self.scale is None else self.scale
+            return self.layer(x * self.scale)
+
+    est = estimator(Caching())
+    est.predict(X)
+    fit(est)
+
+
+def test_outputs_that_are_not_rows_are_named():
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(6, 4, batch_first=True)
+
+        def forward(self, x):
+            return self.lstm(x[:, None])
+
+    with pytest.raises(ValueError, match=r"output\[1\]\[0\] has shape \(1, 32, 4\) for 32 rows"):
+        Estimator.from_torch(model=Recurrent()).predict(X[:96], batch_size=32)
+
+
+def test_labels_of_any_integer_type_and_bfloat16_inputs_are_read():
+    est = fit(estimator(), (torch.from_numpy(X).bfloat16(), Y.astype(np.int32)))
+    assert len(est.history_) == 2
 
 
 # Saving

@@ -53,7 +53,7 @@ def test_resuming_without_a_checkpoint_starts_anew(tmp_path, whole):
 
 def test_a_checkpoint_can_be_named(tmp_path, whole):
     fit(make(tmp_path), max_steps=12, checkpoint=CheckpointPolicy(every_steps=4, keep=None))
-    named = sorted(tmp_path.glob("checkpoints/run-0001/step-*"))[0]
+    named = sorted(tmp_path.glob("checkpoints/run-0001/fit-1/step-*"))[0]
     assert named.name == "step-0000000004"
     assert_same_weights(fit(make(tmp_path), resume=named), whole)
 
@@ -66,7 +66,7 @@ def test_a_new_run_never_mixes_with_an_old_one(tmp_path, whole):
 
 def test_retention(tmp_path):
     fit(make(tmp_path), checkpoint=CheckpointPolicy(every_steps=3, keep=2))
-    assert len(list(tmp_path.glob("checkpoints/run-0001/step-*"))) == 2
+    assert len(list(tmp_path.glob("checkpoints/run-0001/fit-1/step-*"))) == 2
 
 
 SCHEDULERS = {
@@ -183,6 +183,85 @@ def test_a_full_disk_while_saving_leaves_the_old_checkpoint(tmp_path, workers):
             import resource
 
             resource.setrlimit(resource.RLIMIT_FSIZE, filler.before)
-    (survivor,) = tmp_path.glob("checkpoints/run-0001/*")
+    (survivor,) = tmp_path.glob("checkpoints/run-0001/fit-1/*")
     assert survivor.name == "step-0000000003"
     assert fit(make(tmp_path), resume=survivor).ledger_.ranges(0) == [(0, ROWS)]
+
+
+def test_a_program_with_two_fits_goes_on_in_the_one_that_was_killed(tmp_path):
+    whole = fit(fit(make(tmp_path / "whole"), epochs=2), epochs=2)
+    first = fit(make(tmp_path), epochs=2, resume="auto")
+    fit(first, epochs=2, max_steps=STEPS + 3, resume="auto")
+    again = make(tmp_path)
+    assert len(fit(again, epochs=2, resume="auto").history_) == 2
+    fit(again, epochs=2, resume="auto")
+    assert [epoch["epoch"] for epoch in again.history_] == [1, 2, 3, 4]
+    assert_same_weights(again, whole)
+
+
+def test_resuming_twice_on_one_object_does_not_count_epochs_twice(tmp_path, whole):
+    fit(make(tmp_path), max_steps=STEPS + 3)
+    est = make(tmp_path)
+    fit(est, resume="auto")
+    assert [epoch["epoch"] for epoch in est.history_] == [1, 2, 3]
+    assert_same_weights(est, whole)
+
+
+def test_going_back_to_an_older_checkpoint_harms_no_newer_one(tmp_path, whole):
+    policy = CheckpointPolicy(every_steps=4, keep=2)
+    fit(make(tmp_path), checkpoint=policy)
+    older, newer = sorted(tmp_path.glob("checkpoints/run-0001/fit-1/step-*"))
+    copy = tmp_path / "backup" / older.name
+    copy.parent.mkdir()
+    import shutil
+
+    shutil.copytree(older, copy)
+    for start in (older, copy):
+        assert_same_weights(fit(make(tmp_path), resume=start, checkpoint=policy), whole)
+    assert older.exists()
+    assert newer.exists()
+    assert [path.name for path in copy.parent.iterdir()] == [older.name]
+    assert sorted(run.name for run in tmp_path.glob("checkpoints/run-*")) == ["run-0001", "run-0002", "run-0003"]
+
+
+def test_a_failed_attempt_is_not_mixed_with_the_next(tmp_path, whole):
+    class Fail(Callback):
+        def on_step_end(self, run):
+            if run.step == 9:
+                raise RuntimeError("once")
+
+    est = make(tmp_path)
+    with pytest.raises(RuntimeError, match="once"):
+        fit(est, checkpoint=4, callbacks=[Fail()])
+    fresh = make(tmp_path)
+    assert_same_weights(fit(fresh), whole)
+    assert sorted(run.name for run in tmp_path.glob("checkpoints/run-*")) == ["run-0001", "run-0002"]
+
+
+def test_callbacks_find_their_own_state_in_any_order(tmp_path):
+    from seamline.orca.callbacks import EarlyStopping
+
+    fit(make(tmp_path), max_steps=7, callbacks=[Counter()])
+    counter = Counter()
+    fit(make(tmp_path), resume="auto", callbacks=[EarlyStopping("loss"), counter])
+    assert counter.count == 3 * STEPS
+
+
+def test_a_saved_model_is_no_checkpoint(tmp_path):
+    fit(make()).save(tmp_path / "saved")
+    with pytest.raises(CheckpointError, match="is a saved model, not a checkpoint; use load"):
+        fit(make(tmp_path), resume=tmp_path / "saved")
+
+
+@pytest.mark.parametrize("workers", [(2, 1), (1, 2)])
+def test_a_run_resumes_on_another_number_of_workers(tmp_path, workers):
+    def still():
+        return make(tmp_path, model=make_network())
+
+    before, after = workers
+    fit(still(), max_steps=STEPS + 3, workers=before)
+    resumed = fit(still(), resume="auto", workers=after)
+    resumed.ledger_.check(ROWS)
+    expected = fit(make(model=make_network()))
+    for ours, theirs in zip(resumed.state_["model"].values(), expected.state_["model"].values(), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-5)

@@ -1,7 +1,8 @@
 """Checkpoints that are whole or absent: written aside, made durable, then renamed into place.
 
-A model directory holds ``checkpoints/run-0001/step-00000120/``. Every ``fit`` that starts from nothing opens
-a new run, so the newest checkpoint is the highest step of the highest run, never a leftover of another.
+A model directory holds ``checkpoints/run-0001/fit-1/step-0000000120/``. A program that starts from nothing opens a new
+run; its first ``fit`` is ``fit-1``, the next ``fit-2``. So the same program, started again, finds for each ``fit`` the
+newest checkpoint of that ``fit``, never a leftover of another.
 """
 
 from __future__ import annotations
@@ -60,8 +61,10 @@ def write_folder(path: Path, fill: Callable[[Path], None], *, card: dict[str, An
             _flush_to_disk(file)
         _flush_to_disk(aside)
         _put_in_place(aside, path)
-    except Exception as error:
+    except BaseException as error:
         shutil.rmtree(aside, ignore_errors=True)
+        if not isinstance(error, Exception):
+            raise
         raise CheckpointError(
             f"{path} could not be written ({error}); what was saved there before is unharmed"
         ) from error
@@ -71,7 +74,11 @@ def _put_in_place(aside: Path, path: Path) -> None:
     replaced = path.with_name(f".replaced-{path.name}-{os.getpid()}")
     if path.exists():
         path.rename(replaced)
-    aside.rename(path)
+    try:
+        aside.rename(path)
+    except OSError:
+        replaced.rename(path)
+        raise
     _flush_to_disk(path.parent)
     shutil.rmtree(replaced, ignore_errors=True)
 
@@ -104,7 +111,7 @@ def read_card(path: Path) -> dict[str, Any]:
 
 
 class ModelDirectory:
-    """Where one model's checkpoints live, run by run."""
+    """Where one model's checkpoints live, run by run and ``fit`` by ``fit``."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._checkpoints = Path(path).absolute() / "checkpoints"
@@ -114,39 +121,47 @@ class ModelDirectory:
         last = max((_number(run) for run in self._runs()), default=0)
         return self._checkpoints / f"run-{last + 1:04d}"
 
-    def newest(self) -> Path | None:
-        """The last complete checkpoint of the last run that has one."""
-        for run in sorted(self._runs(), reverse=True):
-            for step in sorted(run.glob("step-*"), reverse=True):
-                with contextlib.suppress(CheckpointError):
-                    read_card(step)
-                    return step
-        return None
+    def newest_run(self) -> Path | None:
+        """The last run whose first ``fit`` has left a checkpoint."""
+        runs = sorted(self._runs(), reverse=True)
+        return next((run for run in runs if newest(fit_folder(run, 1)) is not None), None)
 
     def clean(self) -> None:
         """Remove what a killed writer left behind, and finish a replacement that it had begun."""
-        for run in self._runs():
-            for half in run.glob(".writing-*"):
-                shutil.rmtree(half, ignore_errors=True)
-            for old in run.glob(".replaced-*"):
-                place = run / old.name.removeprefix(".replaced-").rpartition("-")[0]
-                if place.exists():
-                    shutil.rmtree(old, ignore_errors=True)
-                else:
-                    old.rename(place)
+        for half in self._checkpoints.glob("run-*/fit-*/.writing-*"):
+            shutil.rmtree(half, ignore_errors=True)
+        for old in self._checkpoints.glob("run-*/fit-*/.replaced-*"):
+            place = old.parent / old.name.removeprefix(".replaced-").rpartition("-")[0]
+            if place.exists():
+                shutil.rmtree(old, ignore_errors=True)
+            else:
+                old.rename(place)
 
     def _runs(self) -> Iterator[Path]:
         return self._checkpoints.glob("run-*")
 
 
-def step_folder(run: Path, step: int) -> Path:
-    return run / f"step-{step:010d}"
+def fit_folder(run: Path, number: int) -> Path:
+    return run / f"fit-{number}"
 
 
-def forget_old(run: Path, keep: int | None) -> None:
-    """Delete all but the newest ``keep`` checkpoints of a run."""
+def newest(fit: Path) -> Path | None:
+    """The last complete checkpoint of one ``fit``."""
+    for step in sorted(fit.glob("step-*"), reverse=True):
+        with contextlib.suppress(CheckpointError):
+            read_card(step)
+            return step
+    return None
+
+
+def step_folder(fit: Path, step: int) -> Path:
+    return fit / f"step-{step:010d}"
+
+
+def forget_old(fit: Path, keep: int | None) -> None:
+    """Delete all but the newest ``keep`` checkpoints of a ``fit``."""
     if keep is not None:
-        for old in sorted(run.glob("step-*"), reverse=True)[keep:]:
+        for old in sorted(fit.glob("step-*"), reverse=True)[keep:]:
             shutil.rmtree(old)
 
 

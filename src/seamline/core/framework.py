@@ -40,7 +40,7 @@ class Recipe:
 class Saving:
     """Where and when a run leaves checkpoints, and which one it starts from."""
 
-    run: Path
+    folder: Path
     policy: CheckpointPolicy
     resume: Path | None = None
 
@@ -58,10 +58,6 @@ class Job:
     signature: Mapping[str, Any] = field(default_factory=dict)
     """What a checkpoint must agree with to be resumed, such as the batch size."""
 
-    @property
-    def last_epoch(self) -> int:
-        return self.first_epoch + self.epochs
-
 
 @dataclass(frozen=True, slots=True)
 class Feed:
@@ -77,6 +73,7 @@ class Outcome:
 
     state: State
     history: list[dict[str, float]]
+    first_epoch: int
     ledger: Ledger
     callbacks: list[dict[str, Any]]
 
@@ -125,6 +122,10 @@ class Framework(Protocol):
 
     def take_home(self, recipe: Recipe, state: State) -> None:
         """Put what workers learned into those instances of the recipe that the user holds."""
+        ...
+
+    def current(self, recipe: Recipe, state: State) -> State:
+        """What was learned, with what the user's own instances hold by now."""
         ...
 
     def write(self, state: State, folder: Path) -> None:

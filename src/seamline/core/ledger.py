@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -34,13 +34,12 @@ class Ledger:
         after = known[place] if place < len(known) else None
         if (before and before[1] > start) or (after and after[0] < stop):
             raise LedgerError(f"rows {start} to {stop} of epoch {epoch} were trained twice")
+        first, last = place, place
         if before and before[1] == start:
-            known.remove(before)
-            start = before[0]
+            first, start = place - 1, before[0]
         if after and after[0] == stop:
-            known.remove(after)
-            stop = after[1]
-        insort(known, (start, stop))
+            last, stop = place + 1, after[1]
+        known[first:last] = [(start, stop)]
 
     def ranges(self, epoch: int) -> list[tuple[int, int]]:
         """The trained ranges of one epoch, in order."""

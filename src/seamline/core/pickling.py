@@ -5,12 +5,24 @@ from __future__ import annotations
 import functools
 import io
 import pickle
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import cloudpickle
 
 from seamline.core.errors import UnpicklableError
+
+_reducers: dict[type, Callable[[Any], Any]] = {}
+
+
+class _BufferPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    dispatch_table = ChainMap(_reducers, cloudpickle.Pickler.dispatch_table)
+
+
+def reduce_with(kind: type, reducer: Callable[[Any], Any]) -> None:
+    """Let objects of exactly this type travel in another form where buffers are taken apart; see ``dumps``."""
+    _reducers[kind] = reducer
 
 
 def dumps(value: object, what: str, on_buffer: Callable[[pickle.PickleBuffer], Any] | None = None) -> bytes:
@@ -20,7 +32,8 @@ def dumps(value: object, what: str, on_buffer: Callable[[pickle.PickleBuffer], A
     """
     try:
         out = io.BytesIO()
-        cloudpickle.Pickler(out, protocol=5, buffer_callback=on_buffer).dump(value)
+        kind = cloudpickle.Pickler if on_buffer is None else _BufferPickler
+        kind(out, protocol=5, buffer_callback=on_buffer).dump(value)
         return out.getvalue()
     except Exception as error:
         raise UnpicklableError(f"{what} cannot be sent between processes: {_blame(value, error)}") from error

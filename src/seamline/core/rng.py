@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -27,12 +28,21 @@ def seed_python_and_numpy(seed: int) -> None:
     np.random.seed(seed & 0xFFFFFFFF)
 
 
+def state() -> Any:
+    """Where the generators of Python and numpy are."""
+    return random.getstate(), np.random.get_state()
+
+
+def set_state(saved: Any) -> None:
+    random.setstate(saved[0])
+    np.random.set_state(saved[1])
+
+
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
     """Put the generators of Python and numpy back as they were, afterwards."""
-    python, numpy = random.getstate(), np.random.get_state()
+    before = state()
     try:
         yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
+        set_state(before)

@@ -10,7 +10,6 @@ import json
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +18,7 @@ from seamline.core.errors import CheckpointError, UnpicklableError
 from seamline.core.events import Callback, Progress
 from seamline.core.framework import Job, Outcome, State
 from seamline.core.ledger import Ledger, Range
+from seamline.core.mean import Mean
 from seamline.core.shards import Batch
 from seamline.core.world import World
 
@@ -49,6 +49,7 @@ class Run:
     def __init__(self, job: Job, trainee: Trainee, world: World, steps_per_epoch: int | None) -> None:
         self.job = job
         self.world = world
+        self.first_epoch = job.first_epoch
         self.epoch = job.first_epoch
         self.step = 0
         self.epoch_step = 0
@@ -61,11 +62,14 @@ class Run:
         self._callbacks = [c for c in job.callbacks if c.everywhere or world.rank == 0]
         self._step_callbacks = [c for c in self._callbacks if _overrides(c, "on_step_end")]
         self._steered = any(c.steers and _overrides(c, "on_step_end") for c in job.callbacks)
-        self._settled = Totals()
-        self._pending = Totals()
+        self._settled = Mean()
+        self._pending = Mean()
         self._ranges: list[Range] = []
         self._rows_read = 0
         self._epoch_began = 0.0
+        self._in_step = False
+        self._stop_wanted_now = False
+        self._stop_wanted = False
         self._stop = False
         self._interrupted = False
         self._closed_early = False
@@ -82,9 +86,17 @@ class Run:
     def rank(self) -> int:
         return self.world.rank
 
+    @property
+    def last_epoch(self) -> int:
+        """Where the run ends, counted from where it began, also after it was resumed."""
+        return self.first_epoch + self.job.epochs
+
     def stop(self) -> None:
-        """End the run: after this step if said in ``on_step_end``, else after this epoch."""
-        self._stop = True
+        """End the run: after the step if a callback that ``steers`` says so in ``on_step_end``, else with the epoch."""
+        if self._in_step and self._steered:
+            self._stop_wanted_now = True
+        else:
+            self._stop_wanted = True
 
     def save(self, path: str | Path) -> None:
         """Save the model as ``Estimator.save`` does; call it on one worker."""
@@ -99,25 +111,27 @@ class Run:
         if self.job.saving and self.job.saving.resume:
             self._resume(self.job.saving.resume)
         self._tell("on_fit_begin")
-        while self.epoch < self.job.last_epoch and not self._over and not self._at_step_limit():
+        while self.epoch < self.last_epoch and not self._over and not self._at_step_limit():
             self._epoch_began, self._rows_read = time.monotonic(), 0
             self._tell("on_epoch_begin")
             yield self.epoch
         self._save_checkpoint()
         self._tell("on_fit_end")
 
-    def step_done(self, batch: Batch, loss: Any) -> bool:
+    def step_done(self, batch: Batch, loss: Mean) -> bool:
         """Enter one step into the books; says whether the epoch should go on."""
-        self.loss = loss
-        self._pending = self._pending.plus(loss * batch.rows, batch.rows)
+        self.loss = loss.total / loss.count if loss.count else 0.0
+        self._pending = self._pending.plus(loss)
         self._rows_read += batch.batch_rows
         self._ranges.append((self.epoch, batch.start, batch.start + batch.rows))
         self.step += 1
         self.epoch_step += 1
+        self._in_step = True
         for callback in self._step_callbacks:
             callback.on_step_end(self)
+        self._in_step = False
         if self._steered:
-            self._stop = any(self.world.all_gather(self._stop))
+            self._stop = any(self.world.all_gather(self._stop_wanted_now))
         saving = self.job.saving
         if saving and saving.policy.due_after_step(self.step):
             self._save_checkpoint()
@@ -131,20 +145,21 @@ class Run:
             # Saved before the epoch is closed, so that a later run can go on in the middle of it.
             self._save_checkpoint()
         self._settle()
-        self.logs = {"epoch": self.epoch + 1, "loss": self._settled.mean(), **logs}
+        self.logs = {"epoch": self.epoch + 1, "loss": self._settled.value, **logs}
         return self.logs
 
     def epoch_done(self) -> None:
         """Close the epoch; whether to stop is decided together."""
         self.history.append(self.logs)
         self._tell("on_epoch_end")
-        self._stop = any(self.world.all_gather(self._stop))
+        going_on = self._to_go_on_with()
+        self._stop = any(self.world.all_gather(self._stop or self._stop_wanted))
         self._report(epoch_over=True)
-        if self._to_go_on_with():
+        if going_on:
             self._over = self._closed_early = True
             return
         finished, self.epoch, self.epoch_step = self.epoch, self.epoch + 1, 0
-        self._settled = Totals()
+        self._settled = Mean()
         self._over = self._stop
         if self.job.saving and self.job.saving.policy.due_after_epoch(finished):
             self._save_checkpoint()
@@ -152,7 +167,7 @@ class Run:
     def outcome(self) -> Outcome:
         callbacks = [_travelling(c) if self.world.rank == 0 else {} for c in self.job.callbacks]
         state = self._trainee.state() if self.world.rank == 0 else {}
-        return Outcome(state, self.history, self.ledger, callbacks)
+        return Outcome(state, self.history, self.first_epoch, self.ledger, callbacks)
 
     # The rest is nobody else's business.
 
@@ -169,17 +184,17 @@ class Run:
 
     def _settle(self) -> None:
         """Bring the books of all workers together; afterwards each has the same."""
-        for ranges, pending in self.world.all_gather((self._ranges, self._pending.as_floats())):
+        for ranges, pending in self.world.all_gather((self._ranges, self._pending.on_host())):
             self.ledger.add(ranges)
-            self._settled = self._settled.plus(*pending)
-        self._ranges, self._pending = [], Totals()
+            self._settled = self._settled.plus(pending)
+        self._ranges, self._pending = [], Mean()
 
     def _save_checkpoint(self) -> None:
         saving = self.job.saving
         if saving is None or self._saved == self._place() or self._closed_early:
             return
         self._settle()
-        path = checkpoint.step_folder(saving.run, self.step)
+        path = checkpoint.step_folder(saving.folder, self.step)
         if self.world.rank == 0:
             state, position = self._trainee.state(), json.dumps(self._position())
 
@@ -189,7 +204,7 @@ class Run:
 
             card = {"kind": "checkpoint", "framework": self._trainee.framework}
             checkpoint.write_folder(path, fill, card=card)
-            checkpoint.forget_old(saving.run, saving.policy.keep)
+            checkpoint.forget_old(saving.folder, saving.policy.keep)
             self._tell("on_checkpoint", path)
         self._saved = self._place()
 
@@ -199,10 +214,11 @@ class Run:
     def _position(self) -> dict[str, Any]:
         return {
             **self._place(),
-            "loss": self._settled.as_floats(),
+            "first_epoch": self.first_epoch,
+            "loss": [self._settled.total, self._settled.count],
             "history": self.history,
             "ledger": self.ledger.to_dict(),
-            "callbacks": [callback.state_dict() for callback in self.job.callbacks],
+            "callbacks": [[type(callback).__name__, callback.state_dict()] for callback in self.job.callbacks],
             "signature": {**self.job.signature, "seed": self.job.seed},
         }
 
@@ -212,12 +228,21 @@ class Run:
         self._trainee.load(self._trainee.read(path))
         self.epoch, self.epoch_step = position["epoch"], position["epoch_step"]
         self.step, self._over = position["step"], position["over"]
-        self._settled = Totals(*position["loss"])
+        self._settled = Mean(*position["loss"])
         self.history = position["history"]
         self.ledger = Ledger.from_dict(position["ledger"])
         self._saved = self._place()
-        for callback, state in zip(self.job.callbacks, position["callbacks"], strict=False):
-            callback.load_state_dict(state)
+        self.first_epoch = position["first_epoch"]
+        self._restore_callbacks(position["callbacks"])
+
+    def _restore_callbacks(self, saved: list[tuple[str, dict[str, Any]]]) -> None:
+        """Give each callback its own state: of its class, in order."""
+        left = list(saved)
+        for callback in self.job.callbacks:
+            match = next((entry for entry in left if entry[0] == type(callback).__name__), None)
+            if match is not None:
+                left.remove(match)
+                callback.load_state_dict(match[1])
 
     def _check_signature(self, path: Path, saved: dict[str, Any]) -> None:
         ours = {**self.job.signature, "seed": self.job.seed}
@@ -239,32 +264,15 @@ class Run:
         self.world.report(
             Progress(
                 epoch=self.epoch,
-                epochs=self.job.last_epoch,
+                epochs=self.last_epoch,
                 step=self.epoch_step,
                 steps=self.steps_per_epoch,
                 rows_per_s=self._rows_read / max(1e-9, time.monotonic() - self._epoch_began),
-                loss=self._settled.plus(*self._pending.as_floats()).mean(),
+                loss=self._settled.plus(self._pending).value,
                 logs=self.logs if epoch_over else {},
                 epoch_over=epoch_over,
             )
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """A sum of losses and the number of rows in it."""
-
-    loss: Any = 0.0
-    rows: int = 0
-
-    def plus(self, loss: Any, rows: int) -> Totals:
-        return Totals(self.loss + loss, self.rows + rows)
-
-    def mean(self) -> float:
-        return float(self.loss) / self.rows if self.rows else float("nan")
-
-    def as_floats(self) -> tuple[float, int]:
-        return float(self.loss), self.rows
 
 
 def _overrides(callback: Callback, hook: str) -> bool:

@@ -12,11 +12,13 @@ class Reading:
     """How a data set is to be read.
 
     ``batch_size`` counts the rows of a batch over all workers; ``None`` leaves it to data that has batches
-    of its own. ``shuffle`` does not touch data with an order of its own, such as a ``DataLoader``.
+    of its own. ``shuffle`` does not touch data with an order of its own, such as a ``DataLoader``;
+    ``every_row_in_order``, for predicting, overrides a loader's shuffling and dropping.
     """
 
     batch_size: int | None = None
     shuffle: bool = False
+    every_row_in_order: bool = False
     seed: int = 0
     config: Mapping[str, Any] = field(default_factory=dict)
 
@@ -45,6 +47,8 @@ class Batch:
     start: int
     rows: int
     batch_rows: int
+    fingerprint: int | None = None
+    """Of the whole batch, where workers read it independently and have to make sure that it is the same."""
 
 
 class Shard(Protocol):

@@ -10,9 +10,9 @@ import numpy as np
 
 from seamline.core import tree
 from seamline.core.shards import Batch, Columns, Reading, Shard
-from seamline.data.balance import share
+from seamline.data.balance import part
 from seamline.data.columns import pick_columns
-from seamline.data.order import epoch_order, step_count
+from seamline.data.order import Indices, epoch_order, step_count
 
 
 class ArrayShards:
@@ -69,16 +69,19 @@ class ArrayShard:
         rows, size = self.data.rows, self._batch_size
         order = epoch_order(rows, shuffle=self.reading.shuffle, seed=self.reading.seed, epoch=epoch)
         for first in range(first_step * size, rows, size):
-            batch_rows = min(size, rows - first)
-            low, high = share(batch_rows, self.worker, self.workers)
-            start, stop = first + low, first + high
-            # A worker without a row of its own computes the batch's first, which counts for nothing there.
-            chosen: Any = order[start:stop] if start < stop else order[first : first + 1]
-            if not self.reading.shuffle:
-                chosen = slice(int(chosen[0]), int(chosen[-1]) + 1)
-            inputs = tree.map_leaves(lambda array: array[chosen], self.data.inputs)  # noqa: B023
-            targets = tree.map_leaves(lambda array: array[chosen], self.data.targets)  # noqa: B023
-            yield Batch(inputs, targets, start, stop - start, batch_rows)
+            batch = order[first : first + size]
+            mine = part(len(batch), self.worker, self.workers, full=size)
+            inputs, targets = self._rows(batch[mine.read])
+            yield Batch(inputs, targets, first + mine.low, mine.rows, len(batch))
+
+    def _rows(self, chosen: Indices) -> tuple[Any, Any]:
+        """Copies of the chosen rows: a model that works in place must not change the user's arrays."""
+
+        def take(array: Any) -> Any:
+            # Rows that lie side by side are copied in one piece.
+            return array[chosen] if self.reading.shuffle else array[chosen[0] : chosen[-1] + 1].copy()
+
+        return tree.map_leaves(take, self.data.inputs), tree.map_leaves(take, self.data.targets)
 
 
 def _as_arrays(data: Any) -> Any:
@@ -91,6 +94,8 @@ def _as_arrays(data: Any) -> Any:
         return type(data)(_as_arrays(value) for value in data)
     if hasattr(data, "detach"):
         data = data.detach().cpu()
+        if "bfloat16" in str(data.dtype):  # numpy does not know it
+            data = data.float()
     array = np.asarray(data)
     if array.dtype == object:
         raise ValueError("an input holds rows of unequal shape or mixed types, which make no array")
@@ -100,8 +105,9 @@ def _as_arrays(data: Any) -> Any:
 def _common_length(inputs: Any, targets: Any) -> int:
     lengths = {name: _length(name, array) for name, array in (*tree.paths(inputs, "x"), *tree.paths(targets, "y"))}
     if len(set(lengths.values())) > 1:
-        described = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-        raise ValueError(f"all arrays need the same number of rows, but {described}")
+        described = [f"{name} has {length}" for name, length in lengths.items()]
+        more = f" and {len(described) - 6} more differ" if len(described) > 6 else ""
+        raise ValueError(f"all arrays need the same number of rows, but {', '.join(described[:6])}{more}")
     rows = next(iter(lengths.values()), 0)
     if rows == 0:
         raise ValueError("the data has no rows")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,9 +21,9 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-from seamline.core import rng
+from seamline.core import rng, tree
 from seamline.core.shards import Batch, Columns, Reading, Shard
-from seamline.data.balance import share
+from seamline.data.balance import part
 from seamline.data.order import epoch_order
 
 _KEPT = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor")
@@ -53,7 +54,7 @@ class LoaderShards:
         loader = self._data if isinstance(self._data, DataLoader) else _loader(self._data, reading)
         if _streams(loader):
             return [StreamShard(loader, worker, workers, reading.seed) for worker in range(workers)]
-        plan = LoadingPlan.of(loader, reading.seed)
+        plan = LoadingPlan.of(loader, reading)
         return [IndexedShard(plan, worker, workers) for worker in range(workers)]
 
 
@@ -83,9 +84,10 @@ class LoadingPlan:
     start_method: str | None
     persistent_workers: bool
     seed: int
+    every_row_in_order: bool
 
     @classmethod
-    def of(cls, loader: DataLoader[Any], seed: int) -> LoadingPlan:
+    def of(cls, loader: DataLoader[Any], reading: Reading) -> LoadingPlan:
         context = loader.multiprocessing_context
         return cls(
             loader.dataset,
@@ -93,8 +95,14 @@ class LoadingPlan:
             {name: getattr(loader, name) for name in _KEPT},
             context.get_start_method() if context is not None else None,
             loader.persistent_workers,
-            seed,
+            reading.seed,
+            reading.every_row_in_order,
         )
+
+    @property
+    def full(self) -> int:
+        """The size of a batch that is not cut short; 0 if only the batches themselves know."""
+        return getattr(self.batch_sampler, "batch_size", 0) or 0
 
     def batches(self, epoch: int) -> Iterable[Sequence[int]]:
         """The rows of every batch of an epoch, the same on every worker."""
@@ -102,18 +110,18 @@ class LoadingPlan:
             return self._replay(self.batch_sampler, epoch)
         size, drop_last = self.batch_sampler.batch_size, self.batch_sampler.drop_last
         order = self._order(epoch)
-        whole = len(order) - len(order) % size if drop_last else len(order)
+        whole = len(order) - len(order) % size if drop_last and not self.every_row_in_order else len(order)
         return [order[first : first + size] for first in range(0, whole, size)]
 
     def _order(self, epoch: int) -> Sequence[int]:
         sampler = self.batch_sampler.sampler
         rows = len(self.dataset)
         if isinstance(sampler, DistributedSampler):
-            return self._ordered(rows, epoch, shuffle=sampler.shuffle)
+            return self._ordered(rows, epoch, shuffle=sampler.shuffle and not self.every_row_in_order)
         if type(sampler) is SequentialSampler:
             return self._ordered(rows, epoch, shuffle=False)
         if type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == rows:
-            return self._ordered(rows, epoch, shuffle=True)
+            return self._ordered(rows, epoch, shuffle=not self.every_row_in_order)
         return self._replay(sampler, epoch)
 
     def _ordered(self, rows: int, epoch: int, *, shuffle: bool) -> Sequence[int]:
@@ -173,12 +181,11 @@ class IndexedShard:
         self._parts.clear()
         first = 0
         for step, rows in enumerate(self.plan.batches(epoch)):
-            low, high = share(len(rows), self.worker, self.workers)
+            mine = part(len(rows), self.worker, self.workers, full=self.plan.full)
             if step >= first_step:
-                # A worker without a row of its own computes the batch's first, which counts for nothing there.
-                mine = rows[low:high] if low < high else rows[:1]
-                self._parts.append(_Part(rng.derive(self.plan.seed, epoch, step, self.worker), mine))
-                places.append((first + low, high - low, len(rows)))
+                seed = rng.derive(self.plan.seed, epoch, step, self.worker)
+                self._parts.append(_Part(seed, rows[mine.read]))
+                places.append((first + mine.low, mine.rows, len(rows)))
             first += len(rows)
         for item, place in zip(self._loader, places, strict=True):
             yield Batch(*_inputs_and_targets(item), *place)
@@ -198,15 +205,63 @@ class StreamShard:
         return None
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        _seed_everything(rng.derive(self.seed, epoch))
         first = 0
-        for step, item in enumerate(self.loader):
+        for step, item in enumerate(_OwnRandomness(self.loader, rng.derive(self.seed, epoch))):
             rows = _count_rows(item)
-            low, high = share(rows, self.worker, self.workers)
+            mine = part(rows, self.worker, self.workers, full=self.loader.batch_size or 0)
             if step >= first_step:
-                mine = _rows(item, low, high) if low < high else _rows(item, 0, 1)
-                yield Batch(*_inputs_and_targets(mine), first + low, high - low, rows)
+                inputs, targets = _inputs_and_targets(_rows(item, mine.read))
+                fingerprint = _fingerprint(item) if self.workers > 1 else None
+                yield Batch(inputs, targets, first + mine.low, mine.rows, rows, fingerprint)
             first += rows
+
+
+class _OwnRandomness:
+    """Iterate with random numbers of one's own, whatever is drawn and seeded in between.
+
+    So a stream that draws gives the same rows on every worker, and again when it is read anew after a restart.
+    """
+
+    def __init__(self, items: Iterable[Any], seed: int) -> None:
+        self._items = items
+        self._seed = seed
+
+    def __iter__(self) -> Iterator[Any]:
+        with rng.restored(), torch.random.fork_rng(devices=()):
+            _seed_everything(self._seed)
+            items = iter(self._items)
+            mine = _random_state()
+        while True:
+            with rng.restored(), torch.random.fork_rng(devices=()):
+                _set_random_state(mine)
+                try:
+                    item = next(items)
+                except StopIteration:
+                    return
+                mine = _random_state()
+            yield item
+
+
+def _random_state() -> tuple[Any, Any]:
+    return rng.state(), torch.random.get_rng_state()
+
+
+def _set_random_state(state: tuple[Any, Any]) -> None:
+    rng.set_state(state[0])
+    torch.random.set_rng_state(state[1])
+
+
+def _fingerprint(item: Any) -> int:
+    """A number that differs when any value of a batch does."""
+    total = 0
+    for leaf in tree.leaves(item):
+        data: Any
+        if isinstance(leaf, torch.Tensor):
+            data = leaf.detach().cpu().reshape(-1).view(torch.uint8).numpy() if leaf.numel() else b""
+        else:
+            data = repr(leaf).encode()
+        total = zlib.crc32(data, total)
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,12 +314,12 @@ def _count_rows(item: Any) -> int:
     return len(item)
 
 
-def _rows(item: Any, low: int, high: int) -> Any:
+def _rows(item: Any, chosen: slice) -> Any:
     if isinstance(item, dict):
-        return {key: _rows(value, low, high) for key, value in item.items()}
+        return {key: _rows(value, chosen) for key, value in item.items()}
     if isinstance(item, (tuple, list)) and not _is_column(item):
-        return type(item)(_rows(value, low, high) for value in item)
-    return item[low:high]
+        return type(item)(_rows(value, chosen) for value in item)
+    return item[chosen]
 
 
 def _is_column(item: Sequence[Any]) -> bool:

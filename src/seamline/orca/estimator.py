@@ -42,6 +42,8 @@ class Estimator:
         self.recipe = recipe
         self.framework = framework
         self.model_dir = model_dir
+        self._fits = 0
+        self._run_folder: Path | None = None
 
     @classmethod
     def from_torch(
@@ -105,6 +107,8 @@ class Estimator:
         of an epoch if need be; ``checkpoint`` is a number of steps or a ``CheckpointPolicy``.
         """
         _at_least_one(epochs=epochs, workers=workers, max_steps=max_steps, batch_size=batch_size)
+        if isinstance(data, list):
+            raise TypeError("a list means several inputs and no targets; to learn, give a tuple (x, y)")
         self._library.check(self.recipe, to_train=True)
         columns = Columns(features=feature_cols, labels=label_cols)
         reading = Reading(batch_size=batch_size, shuffle=shuffle, seed=seed, config=self.recipe.config)
@@ -114,7 +118,7 @@ class Estimator:
             validation = self._split_to_read(validation_data, columns, batch_size, workers)
         job = Job(
             epochs=epochs,
-            first_epoch=len(getattr(self, "history_", ())),
+            first_epoch=self._epochs_trained(),
             max_steps=max_steps,
             seed=seed,
             callbacks=tuple(callbacks),
@@ -126,8 +130,10 @@ class Estimator:
         with display(verbose) as show:
             outcome = _run(task, feeds, listen=show)[0]
         self._learn(outcome.state)
-        self.history_: list[dict[str, float]] = [*getattr(self, "history_", ()), *outcome.history]
+        earlier = [epoch for epoch in getattr(self, "history_", ()) if epoch["epoch"] <= outcome.first_epoch]
+        self.history_: list[dict[str, float]] = [*earlier, *outcome.history]
         self.ledger_: Ledger = outcome.ledger
+        self._fits += 1
         for callback, attributes in zip(callbacks, outcome.callbacks, strict=True):
             vars(callback).update(attributes)
         return self
@@ -171,10 +177,10 @@ class Estimator:
         if not hasattr(self, "state_"):
             raise SeamlineError("nothing to save yet; call fit or load first")
         target = Path(path).absolute()
-        if target.exists() and not (target / checkpoint.CARD).exists() and any(target.iterdir()):
+        if target.is_file() or (target.exists() and not (target / checkpoint.CARD).exists() and any(target.iterdir())):
             raise CheckpointError(f"{target} exists and was not saved by Seamline; choose another path")
         card = {"kind": "model", "framework": self.framework, "history": getattr(self, "history_", [])}
-        checkpoint.write_folder(target, partial(self._library.write, self.state_), card=card)
+        checkpoint.write_folder(target, partial(self._library.write, self._current_state()), card=card)
 
     def load(self, path: str | os.PathLike[str]) -> Estimator:
         """Take over weights and optimizer from a save or a checkpoint, and return ``self``."""
@@ -190,8 +196,16 @@ class Estimator:
     def _library(self) -> Framework:
         return registry.framework(self.framework)
 
+    def _epochs_trained(self) -> int:
+        history = getattr(self, "history_", None)
+        return int(history[-1]["epoch"]) if history else 0
+
     def _trained_recipe(self) -> Recipe:
-        return replace(self.recipe, start=getattr(self, "state_", None))
+        return replace(self.recipe, start=self._current_state() if hasattr(self, "state_") else None)
+
+    def _current_state(self) -> State:
+        """What was learned, with the changes that the user has made to the model since."""
+        return self._library.current(self.recipe, self.state_)
 
     def _learn(self, state: State) -> None:
         self._library.take_home(self.recipe, state)
@@ -219,7 +233,8 @@ class Estimator:
         _at_least_one(workers=workers, batch_size=batch_size)
         self._library.check(self.recipe, to_train=False)
         size = batch_size or READING_BATCH
-        return registry.shards(data, columns).split(workers, Reading(batch_size=size, config=self.recipe.config))
+        reading = Reading(batch_size=size, every_row_in_order=True, config=self.recipe.config)
+        return registry.shards(data, columns).split(workers, reading)
 
     def _saving(self, policy: int | CheckpointPolicy | None, resume: str | os.PathLike[str] | None) -> Saving | None:
         if self.model_dir is None:
@@ -231,11 +246,22 @@ class Estimator:
             policy = CheckpointPolicy(every_steps=policy)
         directory = ModelDirectory(self.model_dir)
         directory.clean()
-        found = directory.newest() if resume == "auto" else Path(resume).absolute() if resume else None
-        if found is not None:
-            checkpoint.read_card(found)
-        run = found.parent if found is not None else directory.new_run()
-        return Saving(run=run, policy=policy or CheckpointPolicy(), resume=found)
+        number = self._fits + 1
+        found: Path | None = None
+        run = self._run_folder
+        if resume is None and run is not None and checkpoint.fit_folder(run, number).exists():
+            run = None  # left by an attempt that failed, and not to be mixed with this one
+        if resume == "auto":
+            run = run or directory.newest_run() or directory.new_run()
+            found = checkpoint.newest(checkpoint.fit_folder(run, number))
+        elif resume is not None:
+            found = Path(resume).absolute()
+            run = directory.new_run()  # a branch of its own: what comes after that checkpoint stays as it is
+        if found is not None and checkpoint.read_card(found)["kind"] != "checkpoint":
+            raise CheckpointError(f"{found} is a saved model, not a checkpoint; use load to start from it")
+        self._run_folder = run or directory.new_run()
+        folder = checkpoint.fit_folder(self._run_folder, number)
+        return Saving(folder=folder, policy=policy or CheckpointPolicy(), resume=found)
 
 
 def _run(task: Callable[..., Any], shards: Sequence[Any], listen: Listener | None = None) -> list[Any]:
@@ -252,6 +278,13 @@ def _run(task: Callable[..., Any], shards: Sequence[Any], listen: Listener | Non
 
 
 def _in_order(parts: Sequence[Part]) -> Any:
+    for part in parts:
+        for name, array in tree.paths(part.outputs, "output"):
+            if array.ndim == 0 or len(array) != part.rows:
+                raise ValueError(
+                    f"{name} has shape {array.shape} for {part.rows} rows, so it cannot be put together row by row; "
+                    "let the model return outputs whose first dimension is the rows"
+                )
     outputs = [part.outputs for part in sorted(parts, key=lambda part: part.start)]
     return tree.zip_leaves(np.concatenate, outputs)
 

@@ -7,6 +7,8 @@ import os
 import sys
 from typing import Literal
 
+_CHUNKS_AT_A_TIME = 16
+
 
 class Output:
     """One stream of one worker; reads what is there, never waits."""
@@ -21,8 +23,10 @@ class Output:
         os.set_blocking(fd, False)
 
     def pump(self) -> None:
-        """Pass on every complete line that has arrived."""
-        while self.open:
+        """Pass on the complete lines that have arrived, but not without end from one that never stops."""
+        for _ in range(_CHUNKS_AT_A_TIME):
+            if not self.open:
+                return
             try:
                 chunk = os.read(self.fd, 1 << 16)
             except BlockingIOError:

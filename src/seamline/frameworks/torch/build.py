@@ -33,7 +33,7 @@ def build(recipe: Recipe, device: torch.device) -> Built:
     if recipe.tuning.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = _optimizer(recipe, model)
-    return Built(model, optimizer, build_loss(recipe), _scheduler(recipe, optimizer))
+    return Built(model, optimizer, build_loss(recipe, device), _scheduler(recipe, optimizer))
 
 
 def check(recipe: Recipe, *, to_train: bool) -> None:
@@ -47,6 +47,10 @@ def check(recipe: Recipe, *, to_train: bool) -> None:
     if recipe.optimizer is None or recipe.loss is None:
         missing = "optimizer" if recipe.optimizer is None else "loss"
         raise ValueError(f"{missing} is missing; Estimator.from_torch(..., {missing}=...) is needed to fit")
+    if isinstance(recipe.optimizer, torch.optim.LBFGS) or recipe.optimizer is torch.optim.LBFGS:
+        raise ValueError(
+            "LBFGS computes the loss several times in a step, which this loop does not do; use Adam or SGD"
+        )
     if isinstance(recipe.optimizer, Optimizer):
         if not isinstance(recipe.model, nn.Module):
             raise TypeError(
@@ -76,14 +80,17 @@ def build_model(recipe: Recipe) -> nn.Module:
     return model
 
 
-def build_loss(recipe: Recipe) -> Any:
+def build_loss(recipe: Recipe, device: torch.device) -> Any:
     """A module or function as it is; a class, or a function of nothing or of ``config``, makes the loss."""
     loss = recipe.loss
-    if loss is None or isinstance(loss, nn.Module):
-        return loss
-    if isinstance(loss, type) or list(inspect.signature(loss).parameters) in ([], ["config"]):
-        return creator.call(loss, recipe.config)
-    return loss
+    makes_it = isinstance(loss, type) or (
+        loss is not None
+        and not isinstance(loss, nn.Module)
+        and list(inspect.signature(loss).parameters) in ([], ["config"])
+    )
+    if makes_it:
+        loss = creator.call(loss, recipe.config)
+    return loss.to(device) if isinstance(loss, nn.Module) else loss
 
 
 def _optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:

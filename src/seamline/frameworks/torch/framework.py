@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import cast
 
 from torch import nn
-from torch.optim import Optimizer
 
 from seamline.core.framework import Feed, Job, Outcome, Part, Recipe, State
 from seamline.core.shards import Shard
 from seamline.core.tuning import Tuning
 from seamline.core.world import World
-from seamline.frameworks.torch import build, loop, metrics, scoring
+from seamline.frameworks.torch import build, loop, metrics, scoring, travel
 from seamline.frameworks.torch import state as files
-from seamline.frameworks.torch.trainee import load_model
+from seamline.frameworks.torch.randomness import random_numbers_restored, seed_everything
+from seamline.frameworks.torch.trainee import load_model, on_cpu
 from seamline.frameworks.torch.world import TorchWorld, join
+
+travel.register()
 
 
 class TorchFramework:
@@ -39,25 +41,34 @@ class TorchFramework:
 
     def evaluate(self, recipe: Recipe, shard: Shard, world: World) -> dict[str, float]:
         ours = cast("TorchWorld", world)
-        model = self.model(recipe).to(ours.device)
-        return scoring.evaluate(recipe, model, build.build_loss(recipe), shard, ours)
+        with random_numbers_restored():
+            model = self.model(recipe).to(ours.device)
+            return scoring.evaluate(recipe, model, build.build_loss(recipe, ours.device), shard, ours)
 
     def predict(self, recipe: Recipe, shard: Shard, world: World) -> list[Part]:
         ours = cast("TorchWorld", world)
-        return scoring.predict(recipe, self.model(recipe).to(ours.device), shard, ours)
+        with random_numbers_restored():
+            return scoring.predict(recipe, self.model(recipe).to(ours.device), shard, ours)
 
     def model(self, recipe: Recipe) -> nn.Module:
-        model = build.build_model(recipe)
+        with random_numbers_restored():
+            seed_everything(0)  # before the first fit, every worker's function makes the same model
+            model = build.build_model(recipe)
         if recipe.start is not None:
             load_model(model, recipe.start)
         return model
 
+    def current(self, recipe: Recipe, state: State) -> State:
+        held = {"model": recipe.model, "optimizer": recipe.optimizer, "scheduler": recipe.scheduler}
+        live = {n: on_cpu(v.state_dict()) for n, v in held.items() if _is_instance(v) and state.get(n) is not None}
+        return {**state, **live}
+
     def take_home(self, recipe: Recipe, state: State) -> None:
-        if isinstance(recipe.model, nn.Module):
+        if _is_instance(recipe.model):
             load_model(recipe.model, state)
-        if isinstance(recipe.optimizer, Optimizer) and state.get("optimizer"):
+        if _is_instance(recipe.optimizer) and state.get("optimizer"):
             recipe.optimizer.load_state_dict(state["optimizer"])
-        if hasattr(recipe.scheduler, "load_state_dict") and state.get("scheduler"):
+        if _is_instance(recipe.scheduler) and state.get("scheduler"):
             recipe.scheduler.load_state_dict(state["scheduler"])
 
     def write(self, state: State, folder: Path) -> None:
@@ -65,3 +76,8 @@ class TorchFramework:
 
     def read(self, folder: Path) -> State:
         return files.read(folder)
+
+
+def _is_instance(value: object) -> bool:
+    """A model, optimizer or scheduler that the user made, rather than a function or class that makes one."""
+    return hasattr(value, "state_dict") and not isinstance(value, type)

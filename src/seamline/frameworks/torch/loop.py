@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from seamline.core import rng, tree
 from seamline.core.errors import SeamlineError
 from seamline.core.framework import Feed, Job, Outcome, Recipe
+from seamline.core.mean import Mean
 from seamline.core.run import Run
 from seamline.core.shards import Batch, Shard
 from seamline.core.startup import without_collecting
 from seamline.frameworks.torch.autocast import autocast
 from seamline.frameworks.torch.build import Built, build
 from seamline.frameworks.torch.losses import WeighedLoss
-from seamline.frameworks.torch.replica import TorchReplica
+from seamline.frameworks.torch.randomness import random_numbers_restored, seed_everything
+from seamline.frameworks.torch.replica import TorchReplica, share_buffers
 from seamline.frameworks.torch.scoring import evaluate
 from seamline.frameworks.torch.tensors import Placement, call, pieces
 from seamline.frameworks.torch.trainee import TorchTrainee
 from seamline.frameworks.torch.world import TorchWorld
+
+_ADVICE = "a stream must give the same rows on every worker, so do not shard it yourself"
 
 
 def fit(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld) -> Outcome:
@@ -40,6 +46,7 @@ def fit(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld) -> Outcome:
         run = Run(job, trainee, world, feed.train.steps)
         for epoch in run.epochs():
             built.model.train()
+            replica.refresh()
             for batch in in_agreement(feed.train, epoch, run.epoch_step, world):
                 seed_everything(rng.derive(job.seed, run.step, world.rank))
                 if not run.step_done(batch, step(batch)):
@@ -47,6 +54,7 @@ def fit(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld) -> Outcome:
             logs = run.summarise({"lr": built.optimizer.param_groups[0]["lr"], **validate(recipe, built, feed, world)})
             step.end_epoch(logs)
             run.epoch_done()
+            replica.check_agreement()
         return run.outcome()
 
 
@@ -62,46 +70,60 @@ class TrainingStep:
         self._loss = WeighedLoss(built.loss)
         self._placement = Placement.of(built.model, world.device, channels_last=recipe.tuning.channels_last)
 
-    def __call__(self, batch: Batch) -> Any:
-        """Update the weights; returns this worker's mean loss, on the device if that is not the CPU."""
+    def __call__(self, batch: Batch) -> Mean:
+        """Update the weights; returns this worker's part of the batch's mean loss."""
         inputs, targets = self._placement.put(batch.inputs), self._placement.put(batch.targets)
         self._built.optimizer.zero_grad(set_to_none=True)
         loss = self._backward(batch, inputs, targets)
         self._clip()
         self._built.optimizer.step()
-        if self._per_step and self._built.scheduler is not None:
-            self._built.scheduler.step()
-        return float(loss) if self._world.device.type == "cpu" else loss.detach()
+        if self._per_step:
+            self._advance_scheduler()
+        return loss
 
     def end_epoch(self, logs: dict[str, float]) -> None:
-        scheduler = self._built.scheduler
-        if scheduler is None or self._per_step:
-            return
-        if isinstance(scheduler, ReduceLROnPlateau):
-            scheduler.step(logs.get("val_loss", logs["loss"]))
-        else:
-            scheduler.step()
+        if not self._per_step:
+            self._advance_scheduler(logs.get("val_loss", logs["loss"]))
 
-    def _backward(self, batch: Batch, inputs: Any, targets: Any) -> torch.Tensor:
+    def _advance_scheduler(self, watched: float | None = None) -> None:
+        scheduler = self._built.scheduler
+        with warnings.catch_warnings():
+            # An optimizer that has travelled to a worker is not the object that the scheduler has marked.
+            warnings.filterwarnings("ignore", message="Seems like `optimizer.step.*has been overridden")
+            if isinstance(scheduler, ReduceLROnPlateau):
+                if watched is not None:
+                    scheduler.step(watched)
+            elif scheduler is not None:
+                scheduler.step()
+
+    def _backward(self, batch: Batch, inputs: Any, targets: Any) -> Mean:
+        uneven = self._loss.counts_unevenly(targets)
         here = self._loss.count(targets, batch.rows)
-        everywhere = self._world.sum(here) if self._loss.counts_unevenly(targets) else float(batch.batch_rows)
-        mean = torch.zeros((), device=self._world.device)
+        everywhere = self._world.sum(here) if uneven else float(batch.batch_rows)
         parts = list(pieces(inputs, targets, self._tuning.accumulate))
-        for number, (some_inputs, some_targets, part) in enumerate(parts, start=1):
-            last = number == len(parts)
-            counted = self._loss.count(some_targets, batch.rows * part)
-            with contextlib.nullcontext() if last else self._replica.holding_back():
-                with autocast(self._tuning, self._world.device):
-                    outputs = call(self._replica.model, some_inputs)
-                    # Rows that count for nothing still run through the model, to stay in step with the others.
-                    loss = self._loss(outputs, some_targets) if counted else _nothing(outputs)
+        tally = Mean()
+        for number, (some_inputs, some_targets, share) in enumerate(parts, start=1):
+            counted = self._loss.count(some_targets, batch.rows * share)
+            with contextlib.nullcontext() if number == len(parts) else self._replica.holding_back():
+                loss = self._forward(some_inputs, some_targets, counted)
                 (loss * self._weight(counted, everywhere)).backward()  # type: ignore[no-untyped-call]
-            mean = mean + loss.detach() * (counted / here if counted else 0.0)
-        return mean
+            if counted:
+                tally = tally.plus(self._loss.tally(loss, counted))
+        return tally
+
+    def _forward(self, inputs: Any, targets: Any, counted: float) -> torch.Tensor:
+        """The loss; rows that count for nothing run through the model too, to stay in step with the others."""
+
+        def compute() -> torch.Tensor:
+            with autocast(self._tuning, self._world.device), _normalising_as_learned(self._built.model, not counted):
+                outputs = call(self._replica.model, inputs)
+                return self._loss(outputs, targets) if counted else _nothing(outputs)
+
+        return self._replica.once_checked(compute)
 
     def _weight(self, counted: float, everywhere: float) -> float:
         """Averaging over workers divides by their number; a row must weigh what it does on one worker."""
-        if self._loss.reduction == "sum":
+        if self._loss.sums:
             return float(self._world.size)
         return counted * self._world.size / everywhere if everywhere else 0.0
 
@@ -114,43 +136,47 @@ class TrainingStep:
 
 
 def _nothing(outputs: Any) -> torch.Tensor:
-    total: torch.Tensor = sum(leaf.sum() for leaf in tree.leaves(outputs))
-    return total * 0.0
+    """Zero, in a way that reaches every parameter."""
+    sums = [torch.nan_to_num(leaf, 0.0, 0.0, 0.0).sum() for leaf in tree.leaves(outputs)]
+    return torch.stack(sums).sum() * 0.0
+
+
+@contextlib.contextmanager
+def _normalising_as_learned(model: torch.nn.Module, needed: bool) -> Iterator[None]:
+    """Let batch normalisation use its running statistics, for a row that must leave no trace."""
+    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training] if needed else []
+    for norm in norms:
+        norm.eval()
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.train()
 
 
 def validate(recipe: Recipe, built: Built, feed: Feed, world: TorchWorld) -> dict[str, float]:
     if feed.validation is None:
         return {}
+    share_buffers(built.model, world)
     scores = evaluate(recipe, built.model, built.loss, feed.validation, world)
     return {f"val_{name}": value for name, value in scores.items()}
 
 
 def in_agreement(shard: Shard, epoch: int, first_step: int, world: TorchWorld) -> Iterator[Batch]:
     """A shard's batches; where only the end of the data tells, all workers make sure that they see the same."""
-    batches = shard.batches(epoch, first_step)
+    batches, step = shard.batches(epoch, first_step), first_step
     if shard.steps is not None or world.size == 1:
         yield from batches
         return
     while True:
         batch = next(batches, None)
-        left = int(world.sum(batch is not None))
-        if left == 0:
-            return
-        if left < world.size or batch is None:
-            raise SeamlineError(
-                f"the data ended on {world.size - left} of {world.size} workers while others had more; "
-                "a stream must give the same rows on every worker, so seed it and do not shard it yourself"
-            )
+        seen = world.all_gather(None if batch is None else (batch.batch_rows, batch.fingerprint))
+        if batch is None or None in seen:
+            ended = seen.count(None)
+            if ended == world.size:
+                return
+            raise SeamlineError(f"the data ended on {ended} of {world.size} workers while others had more; {_ADVICE}")
+        if len(set(seen)) > 1:
+            raise SeamlineError(f"the workers read different rows in step {step + 1} of epoch {epoch + 1}; {_ADVICE}")
         yield batch
-
-
-def seed_everything(seed: int) -> None:
-    rng.seed_python_and_numpy(seed)
-    torch.manual_seed(seed >> 1)
-
-
-@contextlib.contextmanager
-def random_numbers_restored() -> Iterator[None]:
-    """Leave the random numbers of a notebook as they were."""
-    with rng.restored(), torch.random.fork_rng():
-        yield
+        step += 1

@@ -28,7 +28,7 @@ class FunctionMeter:
         self._total, self._rows = 0.0, 0
 
     def update(self, outputs: Any, targets: Any, rows: int) -> None:
-        self._total += float(self._function(outputs, targets)) * rows
+        self._total += _number(self._function(outputs, targets), _name(self._function)) * rows
         self._rows += rows
 
     def result(self, world: TorchWorld) -> float:
@@ -56,7 +56,7 @@ class TorchMetricsMeter:
         if len(seen) < world.size:
             # A metric without any rows has no state of the right shape to gather.
             self._metric.process_group = dist.new_group(seen)
-        value = float(self._metric.compute()) if self._seen else None
+        value = _number(self._metric.compute(), type(self._metric).__name__) if self._seen else None
         return next(v for v in world.all_gather(value) if v is not None)
 
 
@@ -79,11 +79,14 @@ def named(metrics: Any) -> dict[str, Any]:
     """One metric, a list of them or a dict with names; a function is called by its own name."""
     if metrics is None:
         return {}
-    if isinstance(metrics, Mapping):
+    if isinstance(metrics, Mapping) or type(metrics).__name__ == "MetricCollection":
         pairs = list(metrics.items())
     else:
         several = metrics if isinstance(metrics, (list, tuple)) else [metrics]
         pairs = [(_name(metric), metric) for metric in several]
+        doubled = {name for name, _ in pairs if [other for other, _ in pairs].count(name) > 1}
+        if doubled:
+            raise ValueError(f"several metrics are named {doubled.pop()!r}; give a dict with a name for each")
     for name, metric in pairs:
         if not callable(metric):
             raise TypeError(
@@ -91,6 +94,13 @@ def named(metrics: Any) -> dict[str, Any]:
                 "give a function of (outputs, targets) or a torchmetrics metric"
             )
     return dict(pairs)
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"metric {name!r} gave {type(value).__name__} instead of one number ({error})") from error
 
 
 def _name(metric: Any) -> str:

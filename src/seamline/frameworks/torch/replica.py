@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from seamline.core.errors import SeamlineError
 from seamline.frameworks.torch.world import TorchWorld
 
 
@@ -19,28 +21,95 @@ class TorchReplica:
 
     def __init__(self, model: nn.Module, world: TorchWorld) -> None:
         self.model = model
+        self._plain = model
         self._world = world
+        self._averages = False
+        self._trainable: list[str] = []
+        self._checked = world.size == 1
 
     def share_start(self) -> None:
-        if self._world.size > 1:
-            with torch.no_grad():
-                for value in self.model.state_dict().values():
-                    if isinstance(value, torch.Tensor):
-                        dist.broadcast(value, 0)
+        _share((value for value in self._plain.state_dict().values() if isinstance(value, torch.Tensor)), self._world)
 
     def average_gradients(self) -> None:
-        learns = any(parameter.requires_grad for parameter in self.model.parameters())
-        if self._world.size > 1 and learns:
-            device = self._world.device
+        self._averages = True
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Follow the user who has frozen or thawed a part of the model."""
+        trainable = [name for name, parameter in self._plain.named_parameters() if parameter.requires_grad]
+        if self._averages and self._world.size > 1 and trainable != self._trainable:
+            self._trainable = trainable
+            self._checked = not trainable
+            self._wrap(some_unused=False)
+
+    def _wrap(self, *, some_unused: bool) -> None:
+        device = self._world.device
+        self.model = self._plain
+        if self._trainable:
             self.model = DistributedDataParallel(
-                self.model,
+                self._plain,
                 device_ids=[device] if device.type == "cuda" else None,
                 init_sync=False,
                 gradient_as_bucket_view=True,
+                find_unused_parameters=some_unused,
             )
+
+    def once_checked(self, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """The loss of ``compute``; the first time, find out whether it reaches every parameter.
+
+        Looking for unused parameters costs time in every step, and not looking fails when there are some.
+        """
+        loss = compute()
+        if not self._checked:
+            self._checked = True
+            unused = len(_reached(loss)) < len(self._trainable)
+            if self._world.sum(unused):
+                self._wrap(some_unused=True)
+                return compute()
+        return loss
 
     def holding_back(self) -> AbstractContextManager[Any]:
         """Within it, backward passes add up here and are not averaged yet."""
         if isinstance(self.model, DistributedDataParallel):
             return self.model.no_sync()
         return contextlib.nullcontext()
+
+    def check_agreement(self) -> None:
+        """Raise if the workers' weights have come apart, which nothing but foreign code can do."""
+        if not self._averages or self._world.size == 1:
+            return
+        with torch.no_grad():
+            ours = [float(parameter.double().sum()) for parameter in self._plain.parameters()]
+        everyone = self._world.all_gather(ours)
+        for (name, _), sums in zip(self._plain.named_parameters(), zip(*everyone, strict=True), strict=True):
+            if len({repr(value) for value in sums}) > 1:
+                raise SeamlineError(
+                    f"the workers disagree on {name}: something has changed the model on some of them. "
+                    "A callback that changes the model needs `everywhere = True`"
+                )
+
+
+def share_buffers(model: nn.Module, world: TorchWorld) -> None:
+    """Give every worker the first worker's buffers, such as running statistics."""
+    _share(model.buffers(), world)
+
+
+def _share(tensors: Any, world: TorchWorld) -> None:
+    if world.size > 1:
+        with torch.no_grad():
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
+
+
+def _reached(loss: torch.Tensor) -> set[int]:
+    """The leaves that a backward pass from here would reach."""
+    seen, leaves, left = set(), set(), [loss.grad_fn]
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            leaves.add(id(node.variable))
+        left.extend(following for following, _ in node.next_functions)
+    return leaves

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from seamline.core.framework import Part, Recipe
+from seamline.core.mean import Mean
 from seamline.core.shards import Batch, Shard
 from seamline.frameworks.torch.autocast import autocast
 from seamline.frameworks.torch.losses import WeighedLoss
@@ -21,19 +22,16 @@ def evaluate(recipe: Recipe, model: nn.Module, loss: Any, shard: Shard, world: T
     """Loss and metrics as one worker would find them on all rows."""
     weighed = WeighedLoss(loss) if loss is not None else None
     meters = Meters(recipe.metrics, world)
-    total, count = 0.0, 0.0
+    mean = Mean()
     for batch, outputs, targets in _answers(recipe, model, shard, world):
         if weighed is not None:
             counted = weighed.count(targets, batch.rows)
             if counted:
-                value = float(weighed(outputs, targets))
-                total += value if weighed.reduction == "sum" else value * counted
-                count += counted
+                mean = mean.plus(weighed.tally(weighed(outputs, targets), counted))
         meters.update(outputs, targets, batch.rows)
     scores = {}
     if weighed is not None:
-        total, count = world.sum(total), world.sum(count)
-        scores["loss"] = total / count if count else float("nan")
+        scores["loss"] = Mean(world.sum(float(mean.total)), world.sum(mean.count)).value
     return {**scores, **meters.results()}
 
 
@@ -49,7 +47,8 @@ def _answers(recipe: Recipe, model: nn.Module, shard: Shard, world: TorchWorld) 
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode():
+        # Not inference mode: what a model caches in its first call must be usable in training later.
+        with torch.no_grad():
             for batch in shard.batches(0):
                 if batch.rows:
                     with autocast(recipe.tuning, world.device):

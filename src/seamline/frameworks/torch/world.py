@@ -21,7 +21,8 @@ from seamline.core.world import World
 T = TypeVar("T")
 
 _MEET_WITHIN = timedelta(seconds=120)
-_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "socket timeout", "gloo")
+_GLOO = "/gloo/transport/"
+"""The file that gloo names when a connection ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def join(world: World, device: str) -> Iterator[TorchWorld]:
     try:
         yield ours
     except RuntimeError as error:
-        if any(sign in str(error) for sign in _LOST):
+        if _GLOO in str(error) or isinstance(error, dist.DistError):
             raise PeerLostError(f"worker {world.rank} lost a peer: {error}") from error
         raise
     finally:

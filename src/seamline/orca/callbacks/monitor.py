@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Literal
 
 from seamline.core.run import Run
 
 Mode = Literal["min", "max", "auto"]
-_MORE_IS_BETTER = ("acc", "auc", "f1", "precision", "recall", "r2", "score", "iou", "map", "hr", "ndcg")
+_MORE_IS_BETTER = {"acc", "accuracy", "auc", "auroc", "f1", "precision", "recall", "r2", "score", "iou", "dice", "ndcg"}
+_LESS_IS_BETTER = {"loss", "error", "mae", "mse", "rmse", "mape", "brier", "perplexity", "distance"}
 
 
 class Monitor:
@@ -18,7 +20,8 @@ class Monitor:
         if mode not in ("min", "max", "auto"):
             raise ValueError(f"no mode {mode!r}; there are 'min', 'max' and 'auto'")
         if mode == "auto":
-            mode = "max" if any(word in name.lower() for word in _MORE_IS_BETTER) else "min"
+            words = set(re.split(r"[^a-z0-9]+", name.lower()))
+            mode = "max" if words & _MORE_IS_BETTER and not words & _LESS_IS_BETTER else "min"
         self.name = name
         self.sign = 1.0 if mode == "max" else -1.0
         self.min_delta = abs(min_delta)
