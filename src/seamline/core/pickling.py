@@ -7,7 +7,7 @@ import io
 import pickle
 from collections import ChainMap
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 
@@ -17,7 +17,7 @@ _reducers: dict[type, Callable[[Any], Any]] = {}
 
 
 class _BufferPickler(cloudpickle.Pickler):  # type: ignore[misc]
-    dispatch_table = ChainMap(_reducers, cloudpickle.Pickler.dispatch_table)
+    dispatch_table: ClassVar[Any] = ChainMap(_reducers, cloudpickle.Pickler.dispatch_table)
 
 
 def reduce_with(kind: type, reducer: Callable[[Any], Any]) -> None:
