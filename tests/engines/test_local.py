@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from seamline.core.errors import WorkerError
+from seamline.core.errors import RunTimeoutError, WorkerError
 from seamline.engines.local import LocalEngine
 from seamline.testing import EngineContract
 
@@ -167,3 +167,20 @@ def test_an_engine_runs_inside_a_worker():
         return sum(LocalEngine().run(lambda inner, each: each + inner.rank, [shard, shard]))
 
     assert LocalEngine().run(nest, [10, 20]) == [21, 41]
+
+
+def test_a_run_that_takes_too_long_is_stopped_and_says_who_is_late():
+    def wait(world, shard):
+        time.sleep(shard)
+
+    before = time.monotonic()
+    with pytest.raises(RunTimeoutError, match=r"not done after 0.5 s; still at work: worker 1"):
+        LocalEngine(timeout_s=0.5).run(wait, [0, 60])
+    assert time.monotonic() - before < 5
+
+
+def test_what_workers_print_can_be_taken_elsewhere(capfd):
+    lines = []
+    LocalEngine(tell=lambda *line: lines.append(line)).run(lambda world, shard: print("hello"), [0, 0])
+    assert sorted(lines) == [(0, "stdout", "hello"), (1, "stdout", "hello")]
+    assert capfd.readouterr().out == ""

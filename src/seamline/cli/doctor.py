@@ -64,8 +64,7 @@ def _cpu_name() -> str:
 
 
 def _isa() -> list[str]:
-    found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", _text("/proc/cpuinfo"), re.MULTILINE)
-    flags = set(found.group(1).split()) if found else set()
+    flags = machine.cpu_flags()
     return [name for flag, name in _ISA.items() if flag in flags]
 
 

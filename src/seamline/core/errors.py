@@ -2,6 +2,7 @@
 
 SeamlineError
 ├── WorkerError            a worker raised or died; carries its rank and its own traceback
+├── RunTimeoutError        the workers took longer than they were given
 ├── PeerLostError          a worker waits for a peer that can never answer
 ├── UnpicklableError       something cannot travel to the workers; names the variable
 ├── CheckpointError        a checkpoint cannot be written, found or used
@@ -34,6 +35,10 @@ class WorkerError(SeamlineError):
     def __str__(self) -> str:
         who = "a worker" if self.rank is None else f"worker {self.rank}"
         return f"{who} failed, and the others were stopped.\n\n{self.traceback}"
+
+
+class RunTimeoutError(SeamlineError, TimeoutError):
+    """The workers took longer than they were given, and were stopped."""
 
 
 class PeerLostError(SeamlineError):

@@ -103,6 +103,23 @@ def available_memory_bytes() -> int:
     return min(memory_bytes(), int(psutil.virtual_memory().available))
 
 
+def cpu_flags() -> frozenset[str]:
+    """The instruction sets that the processor names, in the kernel's words."""
+    lines = _read(Path("/proc/cpuinfo")).splitlines()
+    found = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return frozenset(found.partition(":")[2].split())
+
+
+def has_bf16() -> bool:
+    """Whether bf16 arithmetic is in hardware; without it, it is hundreds of times slower."""
+    return bool(cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
+
+
+def has_vnni() -> bool:
+    """Whether int8 products add up without overflowing on the way."""
+    return bool(cpu_flags() & {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp"})
+
+
 def thread_settings(threads: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Thread variables for a worker; those the user has set are left alone."""
     return {name: str(threads) for name in THREAD_VARIABLES if name not in environment}

@@ -18,10 +18,10 @@ import cloudpickle
 
 from seamline.core import machine
 from seamline.core.engine import Listener
-from seamline.core.errors import WorkerError
+from seamline.core.errors import RunTimeoutError, WorkerError
 from seamline.core.world import World
 from seamline.engines.local.block import Block, Place
-from seamline.engines.local.output import Output
+from seamline.engines.local.output import Output, Teller, print_with_rank
 
 Shard = TypeVar("Shard")
 Result = TypeVar("Result")
@@ -38,14 +38,24 @@ class LocalEngine:
     """Run each worker in a fresh process of this machine, on its share of the cores.
 
     ``threads`` is the number of compute threads of each worker, by default the cores divided by the
-    workers. Nothing the user has set in the environment (``OMP_NUM_THREADS``, …) is overridden.
+    workers. Nothing the user has set in the environment (``OMP_NUM_THREADS``, …) is overridden. After ``timeout_s``
+    seconds a run is stopped with ``RunTimeoutError``. ``tell`` gets each line that a worker prints.
     """
 
     name = "local"
 
-    def __init__(self, *, threads: int | None = None, pin: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        threads: int | None = None,
+        pin: bool = True,
+        timeout_s: float | None = None,
+        tell: Teller = print_with_rank,
+    ) -> None:
         self._threads = threads
         self._pin = pin
+        self._timeout_s = timeout_s
+        self._tell = tell
 
     def run(
         self,
@@ -55,14 +65,14 @@ class LocalEngine:
         listen: Listener | None = None,
     ) -> list[Result]:
         size = len(shards)
-        gang = _Gang(size, listen)
+        gang = _Gang(size, listen, self._tell)
         try:
             task_place = gang.work.store(task, "the task")
             shard_places = [gang.work.store(shard, f"shard {rank}") for rank, shard in enumerate(shards)]
             gang.work.flush()
             for rank, place in enumerate(shard_places):
                 gang.start(rank, (task_place, place), self._cores(rank, size), self._variables(size))
-            return gang.serve()
+            return gang.serve(self._timeout_s)
         finally:
             gang.stop()
 
@@ -88,6 +98,7 @@ class _Worker:
         connection: Connection,
         lifeline: int,
         results: Block,
+        tell: Teller,
     ) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -95,8 +106,8 @@ class _Worker:
         self.process = process
         self.connection = connection
         self.outputs = [
-            Output(process.stdout.fileno(), rank, "stdout"),
-            Output(process.stderr.fileno(), rank, "stderr"),
+            Output(process.stdout.fileno(), rank, "stdout", tell),
+            Output(process.stderr.fileno(), rank, "stderr", tell),
         ]
         self.gathering: bytes | None = None
         self.result: Place | None = None
@@ -168,8 +179,9 @@ class _Worker:
 class _Gang:
     """All workers of one run."""
 
-    def __init__(self, size: int, listen: Listener | None) -> None:
+    def __init__(self, size: int, listen: Listener | None, tell: Teller) -> None:
         self.work = Block()
+        self._tell = tell
         self._size = size
         self._listen = listen
         self._workers: list[_Worker] = []
@@ -212,10 +224,11 @@ class _Gang:
         finally:
             theirs.close()
             os.close(lifeline)
-        self._workers.append(_Worker(rank, process, ours, held, results))
+        self._workers.append(_Worker(rank, process, ours, held, results, self._tell))
 
-    def serve(self) -> list[Any]:
+    def serve(self, timeout_s: float | None) -> list[Any]:
         """Answer the workers until each is done; raise as soon as it is known which one failed."""
+        end = time.monotonic() + timeout_s if timeout_s is not None else float("inf")
         consequence: WorkerError | None = None
         deadline = float("inf")
         while not all(worker.done for worker in self._workers):
@@ -224,6 +237,9 @@ class _Gang:
                     raise failure from failure.__cause__
                 if consequence is None:
                     consequence, deadline = failure, time.monotonic() + _CAUSE_WITHIN_S
+            if time.monotonic() > end:
+                late = ", ".join(str(worker.rank) for worker in self._workers if worker.busy)
+                raise RunTimeoutError(f"not done after {timeout_s:g} s; still at work: worker {late}")
             if consequence is not None and time.monotonic() > deadline:
                 raise WorkerError(consequence.rank, consequence.traceback) from consequence.__cause__
         return [worker.take_result() for worker in self._workers]

@@ -5,7 +5,12 @@ from __future__ import annotations
 import codecs
 import os
 import sys
+from collections.abc import Callable
 from typing import Literal
+
+Stream = Literal["stdout", "stderr"]
+Teller = Callable[[int, Stream, str], None]
+"""Called with a worker's rank, its stream and a line without its end."""
 
 _CHUNKS_AT_A_TIME = 16
 
@@ -13,11 +18,12 @@ _CHUNKS_AT_A_TIME = 16
 class Output:
     """One stream of one worker; reads what is there, never waits."""
 
-    def __init__(self, fd: int, rank: int, stream: Literal["stdout", "stderr"]) -> None:
+    def __init__(self, fd: int, rank: int, stream: Stream, tell: Teller) -> None:
         self.fd = fd
         self.open = True
+        self._rank = rank
         self._stream = stream
-        self._prefix = f"[worker {rank}] "
+        self._tell = tell
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._line = ""
         os.set_blocking(fd, False)
@@ -45,7 +51,10 @@ class Output:
 
     def _print(self, line: str) -> None:
         # A progress bar rewrites its line; what counts is what it would have shown last.
-        shown = line.rstrip("\r").rpartition("\r")[2]
-        target = sys.stdout if self._stream == "stdout" else sys.stderr
-        target.write(f"{self._prefix}{shown}\n")
-        target.flush()
+        self._tell(self._rank, self._stream, line.rstrip("\r").rpartition("\r")[2])
+
+
+def print_with_rank(rank: int, stream: Stream, line: str) -> None:
+    target = sys.stdout if stream == "stdout" else sys.stderr
+    target.write(f"[worker {rank}] {line}\n")
+    target.flush()
