@@ -8,6 +8,7 @@ SeamlineError
 ├── CheckpointError        a checkpoint cannot be written, found or used
 ├── NonFiniteLossError     the loss became NaN or infinite
 ├── LedgerError            a row was lost or trained twice
+├── ExportError            a model cannot be brought into another form
 └── UnavailableError       an optional dependency is missing; carries the command that installs it
 
 Bad arguments are plain ``ValueError`` and ``TypeError``.
@@ -62,6 +63,10 @@ class NonFiniteLossError(SeamlineError, ArithmeticError):
 
 class LedgerError(SeamlineError):
     """The account of trained rows does not add up."""
+
+
+class ExportError(SeamlineError):
+    """A model cannot be exported, saved or loaded in the form that was asked for."""
 
 
 class UnavailableError(SeamlineError, ImportError):

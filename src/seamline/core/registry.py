@@ -18,6 +18,7 @@ from typing import Any, Literal, cast
 from seamline.core.engine import Engine
 from seamline.core.errors import UnavailableError
 from seamline.core.framework import Framework
+from seamline.core.runtime import Runtime
 from seamline.core.shards import Columns, Shards
 from seamline.core.sync import Sync
 
@@ -58,7 +59,12 @@ _OURS: dict[Kind, tuple[Entry, ...]] = {
     ),
     "frameworks": (Entry("torch", "seamline.frameworks.torch:TorchFramework", "torch", "torch"),),
     "syncs": (Entry("allreduce", "seamline.sync:AllReduce"),),
-    "runtimes": (),
+    "runtimes": (
+        Entry("torch", "seamline.runtimes.torch:TorchRuntime", "torch", "torch"),
+        Entry("cuda", "seamline.runtimes.cuda:CudaRuntime", "torch", "torch"),
+        Entry("onnxruntime", "seamline.runtimes.onnxruntime:OnnxRuntime", "onnxruntime", "inference"),
+        Entry("openvino", "seamline.runtimes.openvino:OpenVino", "openvino", "inference"),
+    ),
     "data": (
         Entry("torch", "seamline.data.torch:LoaderShards", "torch", "torch"),
         Entry("pandas", "seamline.data.pandas:FrameShards", "pandas"),
@@ -83,6 +89,10 @@ def engine(name: str, **options: Any) -> Engine:
 
 def framework(name: str) -> Framework:
     return cast("Framework", _named("frameworks", name).load()())
+
+
+def runtime(name: str) -> Runtime:
+    return cast("Runtime", _named("runtimes", name).load()())
 
 
 def sync(choice: str | Sync) -> Sync:

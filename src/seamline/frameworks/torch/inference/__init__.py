@@ -1,0 +1,1 @@
+"""A torch model on its way to other runtimes."""

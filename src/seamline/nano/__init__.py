@@ -1,0 +1,1 @@
+"""One machine: make a model and its program fast where they are."""

@@ -1,0 +1,306 @@
+"""The fastest way to serve a model that keeps its answers, found on the machine at hand."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from seamline.core import registry
+from seamline.core.errors import SeamlineError
+from seamline.core.files import Scratch
+from seamline.core.runtime import Flat, Goal, Plan, Precision
+from seamline.frameworks.torch.inference.form import CallForm, in_batches
+from seamline.frameworks.torch.inference.portable import (
+    TorchPortable,
+    as_array,
+    evaluating,
+    first_call,
+    free_dimensions,
+)
+from seamline.frameworks.torch.inference.samples import Call, calls
+from seamline.nano.inference.measuring import Experiment
+from seamline.nano.inference.multi_instance import MultiInstance, to_multi_instance
+from seamline.nano.inference.report import Report
+from seamline.nano.inference.search import Search
+from seamline.nano.inference.trial import Trial
+from seamline.nano.torch import saving
+from seamline.nano.torch.accelerated import AcceleratedModel
+
+CALIBRATION_ROWS = 128
+CALIBRATION_BATCH = 8
+VALIDATION_BATCH = 32
+_ACCELERATORS = {
+    None: Plan("torch"),
+    "onnxruntime": Plan("onnxruntime"),
+    "openvino": Plan("openvino"),
+    "compile": Plan("torch", variant="compile"),
+    "jit": Plan("torch", variant="script"),
+}
+
+
+class InferenceOptimizer:
+    """Tries runtimes and precisions, measures each beside the original, and checks its answers."""
+
+    report_: Report
+
+    def optimize(
+        self,
+        model: nn.Module,
+        training_data: Any = None,
+        *,
+        validation_data: Any = None,
+        input_sample: Any = None,
+        metric: Callable[[Any, Any], Any] | None = None,
+        direction: Literal["max", "min"] = "max",
+        goal: Goal = "latency",
+        batch_size: int | None = None,
+        includes: Sequence[str] | None = None,
+        excludes: Sequence[str] = (),
+        timeout_s: float = 120.0,
+        threads: int | None = None,
+        verbose: int = 1,
+    ) -> Report:
+        """Build and time every plan in a process of its own, and report on all of them.
+
+        Data is a ``DataLoader``, arrays or tensors, ``(x, y)``, a dict of arguments, or one ``input_sample``.
+        ``training_data`` calibrates int8; ``metric(outputs, targets)`` is computed over ``validation_data``. ``goal``
+        is the latency of single rows or the throughput of batches, ``batch_size`` the rows of a measured call.
+        ``includes`` and ``excludes`` name plans (``"openvino-int8"``, with ``*``), runtimes or precisions.
+        """
+        _check(model, direction, goal, metric, validation_data)
+        with evaluating(model):
+            return self._optimize(
+                model,
+                first_call(model, input_sample, training_data, validation_data),
+                (training_data, validation_data),
+                rows=batch_size or (1 if goal == "latency" else 32),
+                judge={"metric": metric, "direction": direction},
+                search={
+                    "goal": goal,
+                    "threads": threads,
+                    "includes": includes,
+                    "excludes": excludes,
+                    "timeout_s": timeout_s,
+                    "verbose": verbose,
+                },
+            )
+
+    def _optimize(
+        self, model: nn.Module, call: Call, data: tuple[Any, Any], *, rows: int, judge: Any, search: Any
+    ) -> Report:
+        home = Scratch()
+        portable = TorchPortable.of(model, call, home.folder("export"), rows)
+        calibration = _calibration(model, portable.form, call, *data)
+        experiment = Experiment(portable, calibration, _validation(model, portable.form, data[1]), **judge)
+        trials = Search(experiment, home.path, **search).run()
+        self.report_ = Report(
+            trials, direction=judge["direction"], load=lambda trial: _loaded(trial, portable, home), folder=home
+        )
+        return self.report_
+
+    def summary(self) -> None:
+        """Print the report of the last ``optimize``."""
+        print(self._report())
+
+    def get_model(self, name: str) -> Any:
+        return self._report().get_model(name)
+
+    def get_best_model(
+        self,
+        *,
+        accelerator: str | None = None,
+        precision: str | None = None,
+        accuracy_criterion: float | None = None,
+    ) -> tuple[Any, Plan]:
+        """The fastest of those with this accelerator and precision; ``accuracy_criterion`` is the allowed drop."""
+
+        def only(trial: Trial) -> bool:
+            plan = trial.plan
+            return accelerator in (None, plan.runtime, plan.variant) and precision in (None, plan.precision)
+
+        report = self._report()
+        drop = 0.01 if accuracy_criterion is None else accuracy_criterion
+        chosen = report.best_trial(max_drop=drop, only=only)
+        return report.get_model(chosen.name), chosen.plan
+
+    def _report(self) -> Report:
+        if not hasattr(self, "report_"):
+            raise SeamlineError("nothing was optimised yet; call optimize first")
+        return self.report_
+
+    # For those who know what they want
+
+    @staticmethod
+    def trace(
+        model: nn.Module,
+        accelerator: str | None = None,
+        *,
+        input_sample: Any = None,
+        training_data: Any = None,
+        threads: int | None = None,
+    ) -> AcceleratedModel:
+        """The model in full precision on ``"onnxruntime"``, ``"openvino"``, ``"compile"`` or ``"jit"``."""
+        if accelerator not in _ACCELERATORS:
+            known = ", ".join(map(repr, filter(None, _ACCELERATORS)))
+            raise ValueError(f"no accelerator named {accelerator!r}; there are {known}")
+        plan = _ACCELERATORS[accelerator].tuned(threads, "latency")
+        return _build(model, plan, input_sample, training_data)
+
+    @staticmethod
+    def quantize(
+        model: nn.Module,
+        precision: Precision = "int8",
+        accelerator: str | None = None,
+        *,
+        calib_data: Any = None,
+        input_sample: Any = None,
+        validation_data: Any = None,
+        metric: Callable[[Any, Any], Any] | None = None,
+        direction: Literal["max", "min"] = "max",
+        accuracy_criterion: float | None = None,
+        threads: int | None = None,
+    ) -> AcceleratedModel:
+        """The model in lower precision; an error if that costs more of the metric than ``accuracy_criterion``."""
+        plan = _quantised_plan(precision, accelerator).tuned(threads, "latency")
+        fast = _build(model, plan, input_sample, calib_data, validation_data)
+        if metric is not None and accuracy_criterion is not None:
+            before, after = (_score(each, model, validation_data, metric) for each in (model, fast))
+            drop = before - after if direction == "max" else after - before
+            if not drop <= accuracy_criterion:
+                raise SeamlineError(
+                    f"{plan} brings the score from {before:.4f} to {after:.4f}, more than the allowed "
+                    f"{accuracy_criterion}; try precision='bf16' or more calib_data"
+                )
+        return fast
+
+    # Using, saving, loading
+
+    @staticmethod
+    @contextlib.contextmanager
+    def get_context(model: Any) -> Iterator[None]:
+        """Inference mode, with the number of threads that the model was measured with."""
+        plan = getattr(model, "plan", None)
+        before = torch.get_num_threads()
+        if plan is not None and plan.threads:
+            torch.set_num_threads(plan.threads)
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            torch.set_num_threads(before)
+
+    @staticmethod
+    def to_multi_instance(model: Any, *, num_processes: int, cores_per_process: int | None = None) -> MultiInstance:
+        """Several pinned copies of a model that serve a stream of batches in order."""
+        return to_multi_instance(model, num_processes=num_processes, cores_per_process=cores_per_process)
+
+    @staticmethod
+    def save(model: AcceleratedModel, path: str | os.PathLike[str]) -> None:
+        """Save as the runtime's own files and a JSON card; ``path`` must not exist."""
+        if not isinstance(model, AcceleratedModel):
+            raise TypeError(
+                f"{type(model).__name__} is not accelerated, so there is nothing but its weights to save; "
+                "use torch.save or safetensors"
+            )
+        saving.save(model, path)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> AcceleratedModel:
+        """Load a saved model; ``model``, the original, brings back its attributes and methods."""
+        return saving.load(path, model)
+
+
+def _check(model: Any, direction: str, goal: str, metric: Any, validation_data: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, but got {type(model).__name__}")
+    if direction not in ("max", "min"):
+        raise ValueError(f"no direction {direction!r}; there are 'max' and 'min'")
+    if goal not in ("latency", "throughput"):
+        raise ValueError(f"no goal {goal!r}; there are 'latency' and 'throughput'")
+    if metric is not None and validation_data is None:
+        raise ValueError("metric= needs validation_data= to be computed on")
+
+
+def _calibration(model: nn.Module, form: CallForm, call: Any, *sources: Any) -> list[Flat]:
+    """Real inputs in small batches, as numpy arrays."""
+    source = next((data for data in sources if data is not None), None)
+    found: list[Flat] = []
+    wanted = [tensor.shape for tensor in form.flatten(call.args, call.kwargs)]
+    given = calls(model, source) if source is not None else iter([call])
+    for each in given:
+        tensors = form.flatten(each.args, each.kwargs)
+        for tensor, shape in zip(tensors, wanted, strict=True):
+            fixed = [d for d in range(tensor.ndim) if d not in free_dimensions(tensor)]
+            if tensor.ndim != len(shape) or any(tensor.shape[d] != shape[d] for d in fixed):
+                raise ValueError(f"calibration data has shape {tuple(tensor.shape)}, the sample {tuple(shape)}")
+        for batch in in_batches(tensors, CALIBRATION_BATCH):
+            if sum(len(b[0]) for b in found) >= CALIBRATION_ROWS:
+                return found
+            found.append([as_array(tensor) for tensor in batch])
+    return found
+
+
+def _validation(model: nn.Module, form: CallForm, data: Any) -> list[tuple[Flat, Any]]:
+    if data is None:
+        return []
+    found: list[tuple[Flat, Any]] = []
+    for each in calls(model, data):
+        tensors = form.flatten(each.args, each.kwargs)
+        parts = list(in_batches(tensors, VALIDATION_BATCH))
+        targets = each.targets
+        for number, part in enumerate(parts):
+            cut = slice(number * VALIDATION_BATCH, (number + 1) * VALIDATION_BATCH)
+            found.append((part, targets[cut] if isinstance(targets, torch.Tensor) else targets))
+    return found
+
+
+def _loaded(trial: Trial, portable: TorchPortable, home: Scratch) -> Any:
+    if trial.folder is None:
+        return portable.model
+    facts = {key: value for key, value in trial.to_dict().items() if key not in ("plan", "status", "reason")}
+    return AcceleratedModel(
+        trial.folder, trial.plan, portable.form, portable.shapes, portable.model, keeps=home, facts=facts
+    )
+
+
+def _build(model: nn.Module, plan: Plan, input_sample: Any, *data: Any) -> AcceleratedModel:
+    call = first_call(model, input_sample, *data)
+    home = Scratch()
+    exported, folder = home.folder("export"), home.folder(plan.name)
+    with evaluating(model):
+        portable = TorchPortable.of(model, call, exported)
+        portable.export()
+        experiment = Experiment(portable, _calibration(model, portable.form, call, *data), [])
+        registry.runtime(plan.runtime).build(portable, plan, folder, experiment.calibrate())
+        return AcceleratedModel(folder, plan, portable.form, portable.shapes, model, keeps=home)
+
+
+def _quantised_plan(precision: str, accelerator: str | None) -> Plan:
+    if precision == "bf16":
+        return Plan(accelerator or "torch", "bf16")
+    if precision != "int8":
+        raise ValueError(f"cannot quantize to {precision!r}; there are 'int8' and 'bf16'")
+    if accelerator is None:
+        available = registry.entries("runtimes")["openvino"].problem() is None
+        accelerator = "openvino" if available else "onnxruntime"
+    if accelerator not in ("openvino", "onnxruntime"):
+        raise ValueError(f"no int8 on accelerator {accelerator!r}; there are 'openvino' and 'onnxruntime'")
+    return Plan(accelerator, "int8", "" if accelerator == "openvino" else "static")
+
+
+def _score(model: Any, original: nn.Module, data: Any, metric: Callable[[Any, Any], Any]) -> float:
+    if data is None:
+        raise ValueError("accuracy_criterion= needs validation_data= to compare on")
+    total, rows = 0.0, 0
+    with torch.no_grad():
+        for each in calls(original, data):
+            outputs = model(*each.args, **each.kwargs)
+            count = len(next(iter([*each.args, *each.kwargs.values()])))
+            total += float(metric(outputs, each.targets)) * count
+            rows += count
+    return total / rows

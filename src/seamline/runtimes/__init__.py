@@ -1,0 +1,1 @@
+"""What serves a trained model, one file each."""

@@ -1,0 +1,119 @@
+"""Serve through OpenVINO; int8 by NNCF."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+
+from seamline.core import machine
+from seamline.core.runtime import Calibration, Flat, Plan, Portable, Predictor
+
+MODEL = "model.xml"
+SHAPES_KEPT = 8
+"""Compiled forms, one for each combination of input shapes, before falling back to one for all shapes."""
+
+_PRECISIONS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
+
+
+class OpenVino:
+    """Compiled models on the CPU, in the precision that was asked for: left alone, OpenVINO picks bf16 by itself."""
+
+    name = "openvino"
+
+    def plans(self, model: Portable, *, metric_given: bool) -> Iterable[Plan]:
+        yield Plan(self.name)
+        if machine.has_bf16():
+            yield Plan(self.name, "bf16")
+        yield Plan(self.name, "int8")
+        if metric_given:
+            yield Plan(self.name, "int8", "accuracy-aware")
+
+    def build(self, model: Portable, plan: Plan, folder: Path, calibration: Calibration) -> None:
+        graph = ov.Core().read_model(model.onnx())
+        if plan.precision == "int8":
+            graph = _quantised(graph, plan, calibration)
+        ov.save_model(graph, folder / MODEL, compress_to_fp16=False)
+
+    def load(self, folder: Path, plan: Plan, original: Any = None) -> Predictor:
+        return OpenVinoPredictor(ov.Core().read_model(folder / MODEL), plan)
+
+
+class OpenVinoPredictor:
+    """A model compiled for the shapes that it meets.
+
+    With fixed shapes int8 is about twice as fast as with dynamic ones, so each combination of input shapes gets a form
+    of its own until there are many.
+    """
+
+    own_tensors = False
+
+    def __init__(self, graph: Any, plan: Plan) -> None:
+        self._graph = graph
+        self._dynamic = graph.is_dynamic()
+        self._settings = {
+            "INFERENCE_PRECISION_HINT": _PRECISIONS[plan.precision],
+            "PERFORMANCE_HINT": plan.goal.upper(),
+            "INFERENCE_NUM_THREADS": plan.threads or machine.cores().count,
+            "NUM_STREAMS": 1,
+        }
+        self._compiled: dict[Any, Any] = {}
+        self._compiling = threading.Lock()
+        self._mine = threading.local()
+
+    def __call__(self, inputs: Flat) -> Flat:
+        shapes = tuple(array.shape for array in inputs)
+        requests: dict[Any, Any] = self._mine.__dict__
+        request = requests.get(shapes)
+        if request is None:
+            request = requests[shapes] = self._form_for(shapes).create_infer_request()
+        answer = request.infer(list(inputs), share_inputs=True, share_outputs=False)
+        return [answer[port] for port in range(len(answer))]
+
+    def _form_for(self, shapes: tuple[Any, ...]) -> Any:
+        with self._compiling:
+            if shapes in self._compiled:
+                return self._compiled[shapes]
+            key = shapes if self._dynamic and len(self._compiled) < SHAPES_KEPT else None
+            if key not in self._compiled:
+                graph = self._graph.clone()
+                if key is not None:
+                    graph.reshape({port: list(shape) for port, shape in zip(graph.inputs, shapes, strict=True)})
+                self._compiled[key] = ov.Core().compile_model(graph, "CPU", self._settings)
+            return self._compiled[key]
+
+
+def _quantised(graph: Any, plan: Plan, calibration: Calibration) -> Any:
+    import nncf
+
+    nncf.set_log_level(logging.ERROR)
+    data = nncf.Dataset([[np.asarray(array) for array in batch] for batch in calibration.batches])
+    options: dict[str, Any] = {"preset": nncf.QuantizationPreset.MIXED, "subset_size": len(calibration.batches)}
+    score = calibration.score
+    if plan.variant != "accuracy-aware" or score is None:
+        return nncf.quantize(graph, data, **options)
+
+    def rate(compiled: Any, _: Any) -> tuple[float, None]:
+        return score(_Compiled(compiled)), None
+
+    return nncf.quantize_with_accuracy_control(
+        graph, data, data, validation_fn=rate, max_drop=calibration.max_drop, **options
+    )
+
+
+class _Compiled:
+    """A model that NNCF has compiled, as a predictor."""
+
+    own_tensors = False
+
+    def __init__(self, compiled: Any) -> None:
+        self._compiled = compiled
+
+    def __call__(self, inputs: Flat) -> Flat:
+        answer = self._compiled(list(inputs))
+        return [answer[port] for port in range(len(answer))]

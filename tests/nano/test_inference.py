@@ -1,0 +1,392 @@
+"""InferenceOptimizer: every plan is tried, measured beside the original, and held against its answers."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from seamline.core.errors import CheckpointError, ExportError, SeamlineError
+from seamline.nano.torch import InferenceOptimizer
+from tests.nano.models import FAMILIES, make
+
+FEW = ("torch-fp32", "onnxruntime-fp32", "openvino-fp32", "openvino-int8", "onnxruntime-static-int8")
+
+
+def leaves(value):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [leaf for part in (value.values() if isinstance(value, dict) else value) for leaf in leaves(part)]
+
+
+def agreement(outputs, targets):
+    return (outputs.argmax(1) == targets).float().mean()
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A network that has learned something, with data to calibrate and to judge."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 4))
+    x = torch.randn(512, 64)
+    y = (x @ torch.randn(64, 4)).argmax(1)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    for _ in range(30):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    model.author = "somebody"
+    return model.train(), x, y
+
+
+@pytest.fixture(scope="module")
+def report(trained):
+    model, x, y = trained
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=64)
+    found = InferenceOptimizer().optimize(model, loader, validation_data=(x, y), metric=agreement, verbose=0)
+    assert model.training, "the user's model was left in another mode"
+    return found
+
+
+def test_every_plan_of_this_machine_is_in_the_report(report):
+    names = [trial.name for trial in report.trials]
+    assert names[0] == "original"
+    expected = {
+        "torch-fp32", "torch-compile-fp32", "onnxruntime-fp32", "onnxruntime-static-int8", "onnxruntime-dynamic-int8",
+        "openvino-fp32", "openvino-int8", "openvino-accuracy-aware-int8",
+    }  # fmt: skip
+    assert expected <= set(names)
+    failed = {trial.name: trial.reason for trial in report.trials if trial.status == "failed"}
+    assert not failed
+
+
+def test_answers_are_checked_for_every_plan(report):
+    for trial in report.trials:
+        assert trial.score is not None
+        assert trial.distance is not None
+        if trial.plan.precision == "fp32":
+            assert trial.distance < 1e-4, trial.name
+
+
+def test_the_best_is_faster_and_keeps_the_score(report, trained):
+    model, x, y = trained
+    fast, plan = report.best(max_drop=0.01)
+    chosen = next(trial for trial in report.trials if trial.plan == plan)
+    assert chosen.speedup > 1.0
+    with torch.no_grad():
+        assert agreement(fast(x), y) >= agreement(model(x), y) - 0.011
+
+
+def test_the_report_as_text_page_picture_and_data(report, tmp_path):
+    text = str(report)
+    for trial in report.trials:
+        assert trial.name in text
+    assert "speed-up" in text
+    assert report.to_html().count("<tr>") == len(report.trials) + 1
+    assert json.loads(json.dumps(report.to_dict()))["trials"][0]["plan"] == "original"
+    report.plot(tmp_path / "report.png")
+    assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_any_plan_can_be_taken(report, trained):
+    x = trained[1]
+    expected = report.get_model("original").eval()(x).detach()
+    for name in ("torch-fp32", "onnxruntime-fp32", "openvino-fp32"):
+        model = report.get_model(name)
+        assert torch.allclose(model(x), expected, atol=1e-4)
+        assert model.plan.name == name
+    with pytest.raises(ValueError, match="no plan named 'tensorrt' was built; there are original, torch-fp32"):
+        report.get_model("tensorrt")
+
+
+@pytest.fixture(scope="module")
+def fast(trained):
+    model, x, _ = trained
+    return {
+        name: InferenceOptimizer.trace(model, name, input_sample=x[:4]) for name in ("onnxruntime", "openvino", None)
+    }
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino", None])
+def test_an_accelerated_model_behaves_like_the_original(fast, trained, name):
+    model, x, _ = trained
+    accelerated = fast[name]
+    expected = model.eval()(x).detach()
+    for rows in (1, 3, 64):
+        assert torch.allclose(accelerated(x[:rows]), expected[:rows], atol=1e-4)
+    assert torch.allclose(accelerated(input=x[:2]), expected[:2], atol=1e-4)
+    first, second = accelerated(x[:2]), accelerated(x[2:4])
+    assert torch.allclose(first, expected[:2], atol=1e-4), "an answer was overwritten by the next call"
+    assert torch.allclose(second, expected[2:4], atol=1e-4)
+    assert accelerated.author == "somebody"
+    assert accelerated.eval() is accelerated
+    assert len(accelerated.state_dict()) == len(model.state_dict())
+    with pytest.raises(SeamlineError, match="cannot be trained; train the original and optimise it again"):
+        accelerated.train()
+    with InferenceOptimizer.get_context(accelerated):
+        assert torch.is_inference_mode_enabled()
+        accelerated(x[:1])
+    with pytest.raises(ValueError, match=r"has shape \(2, 63\), but the model was optimised for \('any', 64\)"):
+        accelerated(torch.zeros(2, 63))
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino", None])
+def test_an_accelerated_model_moves_to_another_process(fast, trained, name, tmp_path):
+    x = trained[1][:5]
+    (tmp_path / "model.pkl").write_bytes(pickle.dumps((fast[name], x)))
+    program = (
+        "import pickle, sys, torch\n"
+        "model, x = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "torch.save(model(x), sys.argv[2])\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "model.pkl"), str(tmp_path / "answer")]
+    subprocess.run(command, check=True, timeout=60)
+    assert torch.allclose(torch.load(tmp_path / "answer"), fast[name](x), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino", None])
+def test_a_saved_model_loads_without_the_original_and_without_pickle(fast, trained, name, tmp_path):
+    model, x, _ = trained
+    InferenceOptimizer.save(fast[name], tmp_path / "fast")
+    card = json.loads((tmp_path / "fast" / "seamline.json").read_text())
+    assert card["plan"]["runtime"] == (name or "torch")
+    assert card["versions"]["torch"] == torch.__version__
+    loaded = InferenceOptimizer.load(tmp_path / "fast")
+    for rows in (1, 7):
+        assert torch.allclose(loaded(x[:rows]), fast[name](x[:rows]), atol=1e-5)
+    with pytest.raises(SeamlineError, match=r"loaded without its original; give it with load\(..., model=...\)"):
+        loaded.state_dict()
+    assert InferenceOptimizer.load(tmp_path / "fast", model=model).state_dict().keys() == model.state_dict().keys()
+    with pytest.raises(CheckpointError, match="exists already; choose another path"):
+        InferenceOptimizer.save(fast[name], tmp_path / "fast")
+
+
+def test_a_card_that_was_changed_or_comes_from_another_machine(fast, tmp_path):
+    InferenceOptimizer.save(fast["onnxruntime"], tmp_path / "fast")
+    path = tmp_path / "fast" / "seamline.json"
+    card = json.loads(path.read_text())
+    path.write_text(json.dumps({**card, "machine": {**card["machine"], "isa": ["amx_of_tomorrow"]}}))
+    with pytest.warns(UserWarning, match="measured on a machine with amx_of_tomorrow, which this one lacks"):
+        InferenceOptimizer.load(tmp_path / "fast")
+    for harm in ({"plan": {"runtime": "abacus"}}, {"plan": {"engine": "x"}}, {"inputs": {"list": 3}}, {"shapes": []}):
+        path.write_text(json.dumps({**card, **harm}))
+        with pytest.raises(CheckpointError, match="was changed and makes no sense any more"):
+            InferenceOptimizer.load(tmp_path / "fast")
+    (tmp_path / "fast" / "model.onnx").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="damaged"):
+        InferenceOptimizer.load(tmp_path / "fast")
+
+
+def test_the_short_form_of_the_paper_quantizes_and_runs_with_onnx_in_three_lines(trained):
+    model, x, y = trained
+    quantized = InferenceOptimizer.quantize(model, precision="int8", accelerator="onnxruntime", calib_data=x)
+    assert quantized.plan.name == "onnxruntime-static-int8"
+    assert agreement(quantized(x), y) > agreement(model(x), y) - 0.05
+
+
+def test_an_accuracy_criterion_compares_with_the_original(trained):
+    model, x, y = trained
+
+    def harsh(outputs, targets):
+        with torch.no_grad():
+            return -(outputs - model(x)).abs().max()
+
+    with pytest.raises(SeamlineError, match=r"openvino-int8 brings the score from -?0.0000 to -.*try precision='bf16'"):
+        InferenceOptimizer.quantize(
+            model, calib_data=x, validation_data=(x, y), metric=harsh, accuracy_criterion=1e-9, accelerator="openvino"
+        )
+
+
+# Plans that go wrong are rows
+
+
+class Moody(nn.Module):
+    """Behaves until it is called in inference mode, as the torch plans do."""
+
+    def __init__(self, mood):
+        super().__init__()
+        self.layer, self.mood = nn.Linear(8, 8), mood
+
+    def forward(self, x):
+        if torch.is_inference_mode_enabled():
+            self.misbehave()
+        return self.layer(x)
+
+    def misbehave(self):
+        if self.mood == "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif self.mood == "hang":
+            time.sleep(600)
+        else:
+            raise MemoryError("no memory left")
+
+
+@pytest.mark.parametrize(
+    ("mood", "reason"), [("crash", "SIGKILL"), ("hang", "took too long"), ("memory", "MemoryError: no memory left")]
+)
+def test_a_plan_that_crashes_hangs_or_runs_out_of_memory_is_a_row_with_its_reason(mood, reason):
+    report = InferenceOptimizer().optimize(
+        Moody(mood),
+        input_sample=torch.randn(2, 8),
+        includes=["torch-fp32", "onnxruntime-fp32"],
+        timeout_s=15,
+        verbose=0,
+    )
+    rows = {trial.name: trial for trial in report.trials}
+    assert rows["torch-fp32"].status == "failed"
+    assert reason in rows["torch-fp32"].reason
+    assert rows["onnxruntime-fp32"].status == "good"
+
+
+class Deciding(nn.Module):
+    """What it does depends on the numbers, which no export can follow."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        if x.sum().item() > 0:
+            return self.layer(x)
+        return torch.relu(self.layer(x))
+
+
+def test_a_model_that_cannot_be_exported_still_gets_native_plans(tmp_path):
+    report = InferenceOptimizer().optimize(
+        Deciding(), input_sample=torch.ones(2, 8), excludes=["compile", "int8"], verbose=0
+    )
+    rows = {trial.name: trial for trial in report.trials}
+    assert rows["torch-fp32"].status == "good"
+    assert rows["torch-script-fp32"].status == "good"
+    assert "the model cannot be exported to ONNX" in rows["onnxruntime-fp32"].reason
+    with pytest.raises(ExportError, match="has no form without pickle"):
+        InferenceOptimizer.save(report.get_model("torch-fp32"), tmp_path / "x")
+
+
+class Delicate(nn.Module):
+    """Tiny differences decide, on top of large values that take all of int8's range."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 16, bias=False)
+        self.head = nn.Linear(16, 2, bias=False)
+        with torch.no_grad():
+            self.layer.weight.copy_(torch.eye(16))
+            self.head.weight.zero_()
+            self.head.weight[0, 1] = 1.0
+
+    def forward(self, x):
+        return self.head(torch.relu(self.layer(x)))
+
+
+def test_an_int8_that_ruins_the_answers_is_rejected_with_its_score():
+    torch.manual_seed(0)
+    x = torch.rand(256, 16)
+    x[:, 0] *= 1000
+    x[:, 1] *= 0.5
+    y = (x[:, 1] > 0.25).long()
+
+    def right(outputs, targets):
+        return ((outputs[:, 0] > 0.25).long() == targets).float().mean()
+
+    report = InferenceOptimizer().optimize(
+        Delicate(), x, validation_data=(x, y), metric=right, includes=["onnxruntime-static-int8"], verbose=0
+    )
+    trial = report.trials[1]
+    assert report.original.score == 1.0
+    assert trial.score < 0.9
+    assert report.best_trial(max_drop=0.01).status == "original"
+    if trial.speedup >= 1.03:
+        assert "is too far from the original's 1.0000" in report.rejected(trial)
+
+
+def test_a_runtime_that_is_not_installed_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    report = InferenceOptimizer().optimize(
+        nn.Linear(4, 4), input_sample=torch.ones(1, 4), includes=["openvino", "openvino-fp32"], verbose=0
+    )
+    assert report.trials[1].reason == 'openvino is not installed; pip install "seamline[inference]"'
+    assert "[inference]" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({}, ValueError, "nothing to call the model with"),
+        ({"input_sample": torch.ones(1, 4), "metric": agreement}, ValueError, "metric= needs validation_data="),
+        ({"input_sample": torch.ones(1, 4), "direction": "up"}, ValueError, "no direction 'up'"),
+        ({"input_sample": torch.ones(1, 4), "goal": "fun"}, ValueError, "no goal 'fun'"),
+        (
+            {"input_sample": torch.ones(1, 4), "training_data": torch.ones(9, 5)},
+            ValueError,
+            r"calibration data has shape \(9, 5\), the sample \(1, 4\)",
+        ),
+    ],
+)
+def test_bad_arguments_start_nothing(options, kind, message):
+    with pytest.raises(kind, match=message):
+        InferenceOptimizer().optimize(nn.Linear(4, 4), verbose=0, **options)
+
+
+def test_bad_names():
+    with pytest.raises(TypeError, match=r"model must be a torch.nn.Module, but got int"):
+        InferenceOptimizer().optimize(3, input_sample=torch.ones(1))
+    with pytest.raises(ValueError, match="no accelerator named 'tpu'; there are 'onnxruntime', 'openvino'"):
+        InferenceOptimizer.trace(nn.Linear(4, 4), "tpu", input_sample=torch.ones(1, 4))
+    with pytest.raises(ValueError, match="cannot quantize to 'fp4'"):
+        InferenceOptimizer.quantize(nn.Linear(4, 4), precision="fp4", input_sample=torch.ones(1, 4))
+    with pytest.raises(SeamlineError, match="nothing was optimised yet"):
+        InferenceOptimizer().summary()
+    with pytest.raises(TypeError, match="Linear is not accelerated"):
+        InferenceOptimizer.save(nn.Linear(4, 4), "nowhere")
+
+
+def least_seconds(function, repeats=30):
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_choice_is_never_slower_and_never_wrong(family):
+    model, inputs = make(family)
+    report = InferenceOptimizer().optimize(model, (*inputs,) if len(inputs) > 1 else inputs[0], includes=FEW, verbose=0)
+    problems = {trial.name: trial.reason for trial in report.trials if trial.status == "failed"}
+    assert not problems
+    for trial in report.trials:
+        if trial.plan.precision == "fp32":
+            assert trial.distance < 1e-4, trial.name
+    fast, plan = report.best()
+    one = [tensor[:1] for tensor in inputs]
+    ours, original = [], []
+    for _ in range(5):
+        ours.append(least_seconds(lambda: fast(*one)))
+        original.append(least_seconds(lambda: model(*one)))
+    assert min(ours) < 1.1 * min(original), f"{plan} is slower than the original"
+    for rows in (1, 5, 8):
+        some = [tensor[:rows] for tensor in inputs]
+        for answer, expected in zip(leaves(fast(*some)), leaves(model(*some)), strict=True):
+            error = (answer - expected).norm() / expected.norm()
+            assert error < (0.06 if plan.precision != "fp32" else 1e-4)
+
+
+@pytest.mark.parametrize("accelerator", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize("family", ["lstm", "transformer"])
+def test_sequences_of_any_length(family, accelerator):
+    model, inputs = make(family)
+    accelerated = InferenceOptimizer.trace(model, accelerator, input_sample=inputs)
+    for length in (7, 13, 41):
+        for rows in (1, 3):
+            longer = torch.cat([inputs[0]] * 3, 1)[:rows, :length]
+            assert np.allclose(accelerated(longer), model(longer).detach(), atol=1e-4)
