@@ -48,8 +48,13 @@ class Encoder(nn.Module):
         self.tokens = nn.Embedding(TOKENS, hidden)
         self.places = nn.Embedding(512, hidden)
         self.norm = nn.LayerNorm(hidden)
-        layer = nn.TransformerEncoderLayer(hidden, heads, 4 * hidden, activation="gelu", batch_first=True)
-        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        # Not nn.TransformerEncoder: its layers start as copies of one, and engines would store one for all.
+        self.layers = nn.Sequential(
+            *(
+                nn.TransformerEncoderLayer(hidden, heads, 4 * hidden, activation="gelu", batch_first=True)
+                for _ in range(layers)
+            )
+        )
 
     def forward(self, ids):
         places = torch.arange(ids.shape[1], device=ids.device)

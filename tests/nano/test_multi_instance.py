@@ -16,7 +16,8 @@ from torch import nn
 
 from seamline.core.errors import SeamlineError, UnpicklableError, WorkerError
 from seamline.core.machine import PINNING_VARIABLES, THREAD_VARIABLES
-from seamline.engines.local.service import Packet, Service
+from seamline.engines.local.packet import Packet
+from seamline.engines.local.service import Service
 from seamline.nano.inference.multi_instance import MultiInstance, to_multi_instance
 
 pytestmark = pytest.mark.timeout(60)
@@ -43,7 +44,7 @@ def processes_of_workers():
     """Workers and their guards, found by the entry point on their command line."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
-        if f"local.{'service'} import main" in " ".join(process.info["cmdline"] or []):
+        if f"local.{'service'}_worker" in " ".join(process.info["cmdline"] or []):
             found.append(process.pid)
     return found
 

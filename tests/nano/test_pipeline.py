@@ -29,7 +29,7 @@ def processes_of_workers():
     """Workers and their guards, found by the entry point on their command line."""
     found = set()
     for process in psutil.process_iter(["cmdline"]):
-        if f"local.{'service'} import main" in " ".join(process.info["cmdline"] or []):
+        if f"local.{'service'}_worker" in " ".join(process.info["cmdline"] or []):
             found.add(process.pid)
     return found
 

@@ -72,8 +72,11 @@ class OpenVinoPredictor:
         request = requests.get(shapes)
         if request is None:
             request = requests[shapes] = self._form_for(shapes).create_infer_request()
-        answer = request.infer(list(inputs), share_inputs=True, share_outputs=False)
-        return [answer[port] for port in range(len(answer))]
+        for port, array in enumerate(inputs):
+            request.set_input_tensor(port, ov.Tensor(array, shared_memory=True))
+        request.infer()
+        # Copies: the request writes its next answer into the same memory.
+        return [request.get_output_tensor(port).data.copy() for port in range(len(self._graph.outputs))]
 
     def _form_for(self, shapes: tuple[Any, ...]) -> Any:
         with self._compiling:

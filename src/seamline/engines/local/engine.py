@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
@@ -22,11 +20,11 @@ from seamline.core.errors import RunTimeoutError, WorkerError
 from seamline.core.world import World
 from seamline.engines.local.block import Block, Place
 from seamline.engines.local.output import Output, Teller, print_with_rank
+from seamline.engines.local.process import how_it_ended, restored, start
 
 Shard = TypeVar("Shard")
 Result = TypeVar("Result")
 
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[2]);from seamline.engines.local.worker import main; main()"
 _LOOK_EVERY_S = 0.05
 _CAUSE_WITHIN_S = 1.0
 """How long to wait for the cause once a worker has reported what can only be a consequence."""
@@ -147,14 +145,7 @@ class _Worker:
             self.connection.send_bytes(cloudpickle.dumps((kind, value)))
 
     def obituary(self) -> str:
-        code = self.process.returncode
-        if code is not None and code < 0:
-            how = f"was killed by {signal.Signals(-code).name}"
-            if -code == signal.SIGKILL:
-                how += " (when memory runs out the system does this: try fewer workers or smaller batches)"
-        else:
-            how = f"ended with exit code {code}"
-        return f"worker {self.rank} {how} before it had a result"
+        return f"worker {self.rank} {how_it_ended(self.process.returncode)} before it had a result"
 
     def signal(self, number: signal.Signals) -> None:
         """To the worker and the processes it has started."""
@@ -207,15 +198,8 @@ class _Gang:
             "cores": cores,
         }
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, json.dumps(settings), json.dumps(sys.path)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**os.environ, **variables},
-                pass_fds=(theirs.fileno(), lifeline, self.work.fd, results.fd),
-                start_new_session=True,
-            )
+            fds = (theirs.fileno(), lifeline, self.work.fd, results.fd)
+            process = start("seamline.engines.local.worker", settings, fds, variables)
         except BaseException:
             ours.close()
             os.close(held)
@@ -318,6 +302,5 @@ class _ConsequenceError(WorkerError):
 def _failure(rank: int, report: dict[str, Any]) -> WorkerError:
     kind = _ConsequenceError if report["consequence"] else WorkerError
     failure = kind(rank, report["traceback"])
-    if report["error"] is not None:
-        failure.__cause__ = cloudpickle.loads(report["error"])
+    failure.__cause__ = restored(report["error"])
     return failure

@@ -2,49 +2,35 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
-import gc
-import json
 import os
-import pickle
 import queue
 import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
-from seamline.core import machine, pickling
+from seamline.core import machine
 from seamline.core.errors import WorkerError
-from seamline.core.startup import without_collecting
 from seamline.engines.local.output import Output, Stream
-from seamline.engines.local.worker import _end_with_driver
+from seamline.engines.local.packet import Packet, receive, send, some
+from seamline.engines.local.process import how_it_ended, restored, start
 
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]);from seamline.engines.local.service import main; main()"
-)
 _LOOK_EVERY_S = 0.2
 """How often a silent worker is checked; one that dies is heard at once unless a fork of it holds its socket."""
 _LEAVE_WITHIN_S = 1.0
 """How long a worker that was told to stop may take for the request at hand before it is killed."""
 _CLEAN_UP_WITHIN_S = 3.0
 """How long its libraries may take after that; those that are killed leave their temporary files."""
-_SMALL = 64 * 1024
-"""Arrays below this size travel inside the pickle."""
-_HEADER = struct.Struct("!?I")
-"""Whether the worker failed, and the number of parts that follow."""
 
 
 class ServiceError(WorkerError):
@@ -63,30 +49,6 @@ class ServiceError(WorkerError):
     def __str__(self) -> str:
         where = "" if self.item is None else f" on item {self.item}"
         return f"{self.worker} failed{where}.\n\n{self.traceback}"
-
-
-@dataclass(frozen=True, slots=True)
-class Packet:
-    """An object ready to travel: its pickle, then the large arrays that it holds."""
-
-    parts: tuple[bytes | bytearray, ...]
-
-    @classmethod
-    def of(cls, value: object, what: str) -> Packet:
-        """Pack a copy: what happens to ``value`` afterwards does not matter."""
-        arrays: list[bytearray] = []
-
-        def keep_inside(buffer: pickle.PickleBuffer) -> bool:
-            raw = buffer.raw()
-            if raw.nbytes >= _SMALL:
-                arrays.append(bytearray(raw))
-            return raw.nbytes < _SMALL
-
-        body = pickling.dumps(value, what, on_buffer=keep_inside)
-        return cls((body, *arrays))
-
-    def open(self) -> Any:
-        return pickle.loads(self.parts[0], buffers=self.parts[1:])
 
 
 class Service:
@@ -215,12 +177,12 @@ class Service:
     def _write(self) -> None:
         with contextlib.suppress(OSError):  # the worker is gone, which the other thread finds out
             for request in iter(self._requests.get, None):
-                _send(self._socket, False, request)
+                send(self._socket, False, request)
 
     def _listen(self) -> None:
         with contextlib.suppress(OSError, EOFError):
             while True:
-                self._resolve(*_receive(self._read))
+                self._resolve(*receive(self._read))
         self._silent.set()
         deadline = time.monotonic() + _CLEAN_UP_WITHIN_S
         while not self._exited() and time.monotonic() < deadline:
@@ -253,7 +215,7 @@ class Service:
         rest = memoryview(data)
         while rest:
             self._wait_for_data()
-            rest = rest[_some(self._socket, rest) :]
+            rest = rest[some(self._socket, rest) :]
         return data
 
     def _wait_for_data(self) -> None:
@@ -292,11 +254,7 @@ class Service:
             self._process.wait()
 
     def _obituary(self) -> str:
-        code = self._process.returncode
-        if code is None or code >= 0:
-            return f"its process ended with exit code {code}"
-        memory = " (when memory runs out the system does this)" if -code == signal.SIGKILL else ""
-        return f"its process was killed by {signal.Signals(-code).name}{memory}"
+        return f"its process {how_it_ended(self._process.returncode)}"
 
     def _print(self, _rank: int, stream: Stream, line: str) -> None:
         target = sys.stdout if stream == "stdout" else sys.stderr
@@ -351,15 +309,7 @@ def _start(
     lifeline, held = os.pipe()
     settings = {"socket": theirs.fileno(), "lifeline": lifeline, "cores": cores}
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, json.dumps(settings), json.dumps(sys.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **variables},
-            pass_fds=(theirs.fileno(), lifeline),
-            start_new_session=True,
-        )
+        process = start("seamline.engines.local.service_worker", settings, (theirs.fileno(), lifeline), variables)
     except BaseException:
         ours.close()
         os.close(held)
@@ -373,91 +323,5 @@ def _start(
 def _failure(name: str, packet: Packet) -> ServiceError:
     text, body = packet.open()
     error = ServiceError(name, text)
-    with contextlib.suppress(Exception):  # an exception that does not pickle still has its traceback
-        error.__cause__ = pickle.loads(body)
+    error.__cause__ = restored(body)
     return error
-
-
-def _send(to: socket.socket, failed: bool, packet: Packet) -> None:
-    sizes = struct.pack(f"!{len(packet.parts)}Q", *map(len, packet.parts))
-    to.sendall(_HEADER.pack(failed, len(packet.parts)) + sizes)
-    for part in packet.parts:
-        to.sendall(part)
-
-
-def _receive(read: Callable[[int], bytearray]) -> tuple[bool, Packet]:
-    failed, count = _HEADER.unpack(read(_HEADER.size))
-    sizes = struct.unpack(f"!{count}Q", read(8 * count))
-    return failed, Packet(tuple(read(size) for size in sizes))
-
-
-def _some(source: socket.socket, into: memoryview) -> int:
-    """Read what there is, at least one byte."""
-    count = source.recv_into(into)
-    if count == 0:
-        raise EOFError
-    return count
-
-
-def main() -> None:
-    """Entry point of the worker process; the settings come as JSON on the command line."""
-    settings = json.loads(sys.argv[1])
-    # Registered first, so run last: libraries clean up before.
-    atexit.register(_leave, os.getpid(), _end_with_driver(settings["lifeline"]))
-    if settings["cores"]:
-        os.sched_setaffinity(0, settings["cores"])
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    with socket.socket(fileno=settings["socket"]) as driver:
-        driver.set_inheritable(False)
-        with contextlib.suppress(EOFError, OSError):  # the driver has nothing more to ask
-            _serve(driver)
-
-
-def _leave(worker: int, guard: int) -> None:
-    """The last act of a worker that ends by itself: no process that it has started stays behind."""
-    if os.getpid() != worker:  # a fork of it ends
-        return
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with contextlib.suppress(OSError):  # a careless os.wait() may have met the guard before
-        os.kill(guard, signal.SIGKILL)
-        os.waitpid(guard, 0)
-    os.killpg(0, signal.SIGKILL)
-
-
-def _serve(driver: socket.socket) -> None:
-    def read(size: int) -> bytearray:
-        data = bytearray(size)
-        rest = memoryview(data)
-        while rest:
-            rest = rest[_some(driver, rest) :]
-        return data
-
-    try:
-        with without_collecting():
-            function = _receive(read)[1].open()()
-        gc.freeze()
-    except BaseException as error:
-        _send(driver, True, _report(error))
-        return
-    _send(driver, False, Packet.of(None, "ready"))
-    while True:
-        _send(driver, *_try(function, _receive(read)[1]))
-
-
-def _try(function: Callable[[Any], Any], request: Packet) -> tuple[bool, Packet]:
-    try:
-        return False, Packet.of(function(request.open()), "the answer")
-    except BaseException as error:
-        return True, _report(error)
-
-
-def _report(error: BaseException) -> Packet:
-    text = "".join(traceback.format_exception(error))
-    try:
-        body = pickling.dumps(error, "the error")
-        pickle.loads(body)
-    except Exception:
-        body = b""
-    return Packet.of((text, body), "the error")

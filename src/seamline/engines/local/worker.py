@@ -9,16 +9,16 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import cloudpickle
 
 from seamline.core.errors import PeerLostError
 from seamline.core.startup import without_collecting
 from seamline.engines.local.block import Block
+from seamline.engines.local.process import described
 
 T = TypeVar("T")
 
@@ -54,11 +54,8 @@ class LocalWorld:
 def main() -> None:
     """Entry point of the process; the settings come as JSON on the command line."""
     settings = json.loads(sys.argv[1])
-    guard = _end_with_driver(settings["lifeline"])
-    if settings["cores"]:
-        os.sched_setaffinity(0, settings["cores"])
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    guard = end_with_driver(settings["lifeline"])
+    settle(settings["cores"])
     world = LocalWorld(settings["rank"], settings["size"], Connection(settings["connection"]))
     try:
         with without_collecting():
@@ -83,20 +80,21 @@ def main() -> None:
 
 
 def _tell_failure(world: LocalWorld, error: BaseException) -> None:
-    report: dict[str, Any] = {
-        "traceback": "".join(traceback.format_exception(error)),
-        "consequence": isinstance(error, PeerLostError),
-    }
-    try:
-        report["error"] = cloudpickle.dumps(error)
-        cloudpickle.loads(report["error"])
-    except Exception:
-        report["error"] = None  # an exception that does not pickle still has its traceback
+    text, body = described(error)
+    report = {"traceback": text, "consequence": isinstance(error, PeerLostError), "error": body}
     with contextlib.suppress(OSError):  # the driver may be gone, and then nobody is left to tell
         world.send("failed", report)
 
 
-def _end_with_driver(lifeline: int) -> int:
+def settle(cores: list[int] | None) -> None:
+    """Take the cores that were given, and say each line when it is complete."""
+    if cores:
+        os.sched_setaffinity(0, cores)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+def end_with_driver(lifeline: int) -> int:
     """Fork a guard that kills this process and all its children once the driver is gone; returns its pid.
 
     The driver holds the other end of the lifeline and closes it by ending, however that happens. A thread could

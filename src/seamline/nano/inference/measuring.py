@@ -17,9 +17,14 @@ from seamline.nano.inference.trial import Timing
 
 BURST_S = 0.15
 LEAST_CALLS = 3
+LONG_BURST_S = 2.0
+"""After this a burst ends, however few calls it has."""
 TURNS = 5
-FAR_SLOWER = 0.5
-"""A plan with less than this part of the best speed-up so far is not measured to the end."""
+FEW_TURNS = 2
+LONG_TURN_S = 4.0
+"""Where a turn takes longer than this there are only a few: slow calls vary less."""
+FAR_SLOWER = 2.0
+"""A plan that takes so many times as long as the best one so far is not measured to the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +92,9 @@ def original(world: World, experiment: Experiment) -> tuple[list[Any], float | N
     predictor = experiment.portable.original()
     reference = experiment.reference()
     score = experiment.score(predictor)
-    sample = experiment.portable.sample
-    _burst(predictor, sample, experiment.portable)
-    return reference, score, _burst(predictor, sample, experiment.portable)
+    call = experiment.portable.caller(predictor)
+    _burst(call)
+    return reference, score, _burst(call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,8 @@ class Attempt:
     plan: Plan
     folder: Path
     reference: list[list[Any]]
-    best_so_far: float
+    best: Timing | None = None
+    """Of the fastest plan so far."""
 
 
 def build_and_measure(world: World, attempt: Attempt) -> Measured | None:
@@ -114,26 +120,34 @@ def build_and_measure(world: World, attempt: Attempt) -> Measured | None:
         runtime.build(portable, attempt.plan, attempt.folder, experiment.calibrate())
         predictor = runtime.load(attempt.folder, attempt.plan, portable.flat)
         found = experiment.distance(predictor, attempt.reference), experiment.score(predictor)
-    turns, gave_up = measure_in_turns(world, predictor, portable, attempt.best_so_far)
+    turns, gave_up = measure_in_turns(world, portable.caller(predictor), attempt.best)
     if world.rank == 0:
         return None
     return Measured(Timing(turns[1], turns[0]), found[1], found[0], gave_up)
 
 
 def measure_in_turns(
-    world: World, predictor: Predictor, portable: Any, best_so_far: float = 0.0
+    world: World, call: Callable[[], Any], best: Timing | None = None
 ) -> tuple[list[list[list[float]]], bool]:
     """Bursts of every worker, one worker at a time, so that whatever else the machine does meets all alike."""
-    _burst(predictor, portable.sample, portable)  # warm
+    _burst(call)  # warm
     bursts: list[list[list[float]]] = [[] for _ in range(world.size)]
-    for turn in range(TURNS):
+    while len(bursts[0]) < TURNS:
         for rank in range(world.size):
-            mine = _burst(predictor, portable.sample, portable) if world.rank == rank else None
+            mine = _burst(call) if world.rank == rank else None
             bursts[rank].append(world.all_gather(mine)[rank] or [])
-        slow = min(bursts[0][-1]) / min(bursts[-1][-1]) < FAR_SLOWER * best_so_far
-        if turn > 0 and slow and world.size == 2:
+        so_far = Timing(bursts[-1], bursts[0])
+        if best is not None and len(bursts[0]) > 1 and _far_slower(so_far, best):
             return bursts, True
+        if len(bursts[0]) >= FEW_TURNS and sum(map(sum, (turn[-1] for turn in bursts))) > LONG_TURN_S:
+            break
     return bursts, False
+
+
+def _far_slower(plan: Timing, best: Timing) -> bool:
+    """By the clock and by the ratio to the original: one of them alone may be the machine's mood."""
+    by_clock = plan.latency_ms > FAR_SLOWER * best.latency_ms
+    return by_clock and plan.speedup * FAR_SLOWER < best.speedup
 
 
 def head_to_head(world: World, contender: tuple[Experiment, Plan | None, Path | None]) -> list[list[list[float]]]:
@@ -144,13 +158,15 @@ def head_to_head(world: World, contender: tuple[Experiment, Plan | None, Path | 
         predictor = portable.original()
     else:
         predictor = registry.runtime(plan.runtime).load(folder, plan, portable.flat)
-    return measure_in_turns(world, predictor, portable)[0]
+    return measure_in_turns(world, portable.caller(predictor))[0]
 
 
-def _burst(predictor: Predictor, sample: Flat, portable: Any) -> list[float]:
+def _burst(call: Callable[[], Any]) -> list[float]:
     calls: list[float] = []
-    while len(calls) < LEAST_CALLS or sum(calls) < BURST_S:
-        begin = time.perf_counter()
-        portable.call(predictor, sample)
-        calls.append(time.perf_counter() - begin)
+    begin = now = time.perf_counter()
+    while now - begin < (BURST_S if len(calls) >= LEAST_CALLS else LONG_BURST_S):
+        before = now
+        call()
+        now = time.perf_counter()
+        calls.append(now - before)
     return calls

@@ -13,7 +13,8 @@ from typing import Any
 
 from seamline.core import machine
 from seamline.core.errors import SeamlineError
-from seamline.engines.local.service import Packet, Service, close_all, in_order, wait_until_all_ready
+from seamline.engines.local.packet import Packet
+from seamline.engines.local.service import Service, close_all, in_order, wait_until_all_ready
 
 _BATCHES_EACH = 2
 """One that a copy works on, and one that waits so that it need not."""

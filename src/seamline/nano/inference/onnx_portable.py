@@ -37,8 +37,8 @@ class OnnxPortable:
         runtime.build(self, plain, scratch.path, Calibration([]))
         return runtime.load(scratch.path, plain)
 
-    def call(self, predictor: Predictor, arrays: Flat) -> None:
-        predictor(arrays)
+    def caller(self, predictor: Predictor) -> Callable[[], Any]:
+        return lambda: predictor(self.sample)
 
     def answer(self, predictor: Predictor, arrays: Flat) -> list[Any]:
         return [np.asarray(array) for array in predictor(arrays)]

@@ -58,7 +58,7 @@ class Search:
                 trials.append(plan if isinstance(plan, Trial) else self._try(plan, reference, trials))
                 bar.advance(task)
             bar.update(task, description="comparing the best")
-            trials = self._final(trials)
+            original, trials = self._final(original, trials)
             bar.advance(task)
         return [original, *trials]
 
@@ -87,8 +87,9 @@ class Search:
     def _try(self, plan: Plan, reference: list[list[Any]], before: Sequence[Trial]) -> Trial:
         folder = self.folder / plan.name
         folder.mkdir()
-        best = max((trial.speedup or 0.0 for trial in before), default=0.0)
-        attempt = Attempt(self.experiment, plan, folder, reference, best)
+        done = [trial for trial in before if trial.status == "good" and trial.timing is not None]
+        best = max(done, key=lambda trial: trial.speedup or 0.0, default=None)
+        attempt = Attempt(self.experiment, plan, folder, reference, best.timing if best else None)
         try:
             measured: Measured = self._in_processes(measuring.build_and_measure, [attempt, attempt])[1]
         except SeamlineError as error:
@@ -110,23 +111,24 @@ class Search:
             return replace(trial, status="too slow", reason="far slower than the best so far")
         return trial
 
-    def _final(self, trials: list[Trial]) -> list[Trial]:
+    def _final(self, original: Trial, trials: list[Trial]) -> tuple[Trial, list[Trial]]:
         """Measure the fastest again, all in turns, so that a lucky moment does not win."""
         good = [trial for trial in trials if trial.status == "good"]
         finalists = sorted(good, key=lambda trial: trial.speedup or 0.0, reverse=True)[:FINALISTS]
         if not finalists:
-            return trials
+            return original, trials
         contenders = [(self.experiment, None, None)]
         contenders += [(self.experiment, trial.plan, trial.folder) for trial in finalists]  # type: ignore[misc]
         try:
             bursts = self._in_processes(measuring.head_to_head, contenders)[0]
         except SeamlineError:
-            return trials  # the single measurements stand
+            return original, trials  # the single measurements stand
         final = {
             trial.name: replace(trial, timing=Timing(bursts[place], bursts[0]))
             for place, trial in enumerate(finalists, start=1)
         }
-        return [final.get(trial.name, trial) for trial in trials]
+        original = replace(original, timing=Timing(bursts[0], bursts[0]))
+        return original, [final.get(trial.name, trial) for trial in trials]
 
     def _in_processes(self, task: Any, shards: Sequence[Any]) -> list[Any]:
         self._said.clear()

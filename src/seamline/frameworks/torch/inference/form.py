@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -31,6 +32,11 @@ class Form:
         numbers = iter(range(10**9))
         return cls(tree.map_leaves(lambda leaf: Slot(next(numbers)) if _is_array(leaf) else leaf, value))
 
+    @cached_property
+    def single(self) -> bool:
+        """Whether it is one tensor and nothing else."""
+        return isinstance(self.structure, Slot)
+
     def tensors(self, value: Any) -> list[Any]:
         """The tensors of a value of this structure, in order."""
         found: list[Any] = []
@@ -38,6 +44,8 @@ class Form:
         return found
 
     def rebuild(self, tensors: Sequence[Any]) -> Any:
+        if self.single:
+            return tensors[0]
         return tree.map_leaves(lambda leaf: tensors[leaf.number] if isinstance(leaf, Slot) else leaf, self.structure)
 
     def names(self) -> list[str]:
@@ -88,9 +96,17 @@ class CallForm:
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The tensors of a call, whether its arguments came by position or by name."""
+        if not kwargs and len(args) == self._plain_arguments and all(type(arg) is torch.Tensor for arg in args):
+            return list(args)
         if kwargs:
             args, kwargs = self._by_position(args, kwargs)
         return self.inputs.tensors((args, kwargs))
+
+    @cached_property
+    def _plain_arguments(self) -> int | None:
+        """How many tensors it takes by position, if it takes nothing else."""
+        args, kwargs = self.inputs.structure
+        return len(args) if not kwargs and all(isinstance(arg, Slot) for arg in args) else None
 
     def _by_position(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         expected = len(self.inputs.structure[0])

@@ -99,11 +99,23 @@ class TorchPortable:
         """The model as the user calls it."""
         return _Original(self.flat)
 
-    def call(self, predictor: Predictor, tensors: Flat) -> None:
-        """One call as a user makes it, ended when its answer is there."""
-        call_with_tensors(predictor, tensors)
-        if torch.cuda.is_available():
+    def caller(self, predictor: Predictor) -> Callable[[], Any]:
+        """The sample's call as a user makes it, ended when its answer is there."""
+        args, kwargs = self.form.inputs.rebuild(self.sample)
+
+        def call_model() -> Any:
+            return self.model(*args, **kwargs)
+
+        def call_plan() -> Any:
+            return self.form.outputs.rebuild(call_with_tensors(predictor, self.form.flatten(args, kwargs)))
+
+        call = call_model if isinstance(predictor, _Original) else call_plan
+
+        def call_and_wait() -> None:
+            call()
             torch.cuda.synchronize()
+
+        return call_and_wait if torch.cuda.is_available() else call
 
     def answer(self, predictor: Predictor, tensors: Flat) -> list[Any]:
         """The answer as arrays, to compare with others."""
