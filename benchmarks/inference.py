@@ -29,13 +29,13 @@ BURST_S = 0.3
 LEAST_CALLS = 2
 
 
-def main():
+def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="ResNet-50 and the MLP at batch 1 only")
     parser.add_argument("--models", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 32])
     parser.add_argument("--plans", nargs="+", help="only these plans, such as 'openvino*'; all unless given")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.quick:
         options.models, options.batches = ["resnet50", "mlp"], [1]
     print(f"weights are random, so max_distance={MAX_DISTANCE} lets int8 and bf16 compete; {load()}", flush=True)

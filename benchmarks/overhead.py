@@ -19,10 +19,10 @@ def programs(model):
     return {**ours, "torchrun": [*torchrun, "benchmarks/programs/torchrun_ddp.py", model]}
 
 
-def main():
+def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
-    repeats = parser.parse_args().repeats
+    repeats = parser.parse_args(arguments).repeats
     print(f"{'model':>6} {'recipe of':>10} {'':>14} {'seamline':>9} {'torchrun':>9} {'ratio':>6}  target")
     for model, target in (("1M", 1.10), ("25M", 1.03)):
         results = interleaved(programs(model), repeats)
