@@ -10,7 +10,8 @@ demo: $(STAMP)
 	$(BIN)/python examples/quickstart.py
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --ignore=tests/nano
+	$(BIN)/python -m pytest tests/nano  # native runtimes load into a process of their own
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -427,7 +427,7 @@ def test_what_a_model_keeps_from_predicting_can_be_used_in_training():
 
     est = estimator(Caching())
     est.predict(X)
-    fit(est)
+    assert len(fit(est).history_) == 2
 
 
 def test_outputs_that_are_not_rows_are_named():

@@ -62,8 +62,8 @@ _OURS: dict[Kind, tuple[Entry, ...]] = {
     "runtimes": (
         Entry("torch", "seamline.runtimes.torch:TorchRuntime", "torch", "torch"),
         Entry("cuda", "seamline.runtimes.cuda:CudaRuntime", "torch", "torch"),
-        Entry("onnxruntime", "seamline.runtimes.onnxruntime:OnnxRuntime", "onnxruntime", "inference"),
         Entry("openvino", "seamline.runtimes.openvino:OpenVino", "openvino", "inference"),
+        Entry("onnxruntime", "seamline.runtimes.onnxruntime:OnnxRuntime", "onnxruntime", "inference"),
     ),
     "data": (
         Entry("torch", "seamline.data.torch:LoaderShards", "torch", "torch"),

@@ -149,7 +149,7 @@ class InferenceOptimizer:
             known = ", ".join(map(repr, filter(None, _ACCELERATORS)))
             raise ValueError(f"no accelerator named {accelerator!r}; there are {known}")
         plan = _ACCELERATORS[accelerator].tuned(threads, "latency")
-        return _build(model, plan, input_sample, training_data)
+        return _build(model, lambda _: plan, input_sample, training_data)
 
     @staticmethod
     def quantize(
@@ -166,14 +166,17 @@ class InferenceOptimizer:
         threads: int | None = None,
     ) -> AcceleratedModel:
         """The model in lower precision; an error if that costs more of the metric than ``accuracy_criterion``."""
-        plan = _quantised_plan(precision, accelerator).tuned(threads, "latency")
-        fast = _build(model, plan, input_sample, calib_data, validation_data)
+
+        def choose(portable: TorchPortable) -> Plan:
+            return _quantised_plan(portable, precision, accelerator).tuned(threads, "latency")
+
+        fast = _build(model, choose, input_sample, calib_data, validation_data)
         if metric is not None and accuracy_criterion is not None:
             before, after = (_score(each, model, validation_data, metric) for each in (model, fast))
             drop = before - after if direction == "max" else after - before
             if not drop <= accuracy_criterion:
                 raise SeamlineError(
-                    f"{plan} brings the score from {before:.4f} to {after:.4f}, more than the allowed "
+                    f"{fast.plan} brings the score from {before:.4f} to {after:.4f}, more than the allowed "
                     f"{accuracy_criterion}; try precision='bf16' or more calib_data"
                 )
         return fast
@@ -268,29 +271,34 @@ def _loaded(trial: Trial, portable: TorchPortable, home: Scratch) -> Any:
     )
 
 
-def _build(model: nn.Module, plan: Plan, input_sample: Any, *data: Any) -> AcceleratedModel:
+def _build(
+    model: nn.Module, choose: Callable[[TorchPortable], Plan], input_sample: Any, *data: Any
+) -> AcceleratedModel:
     call = first_call(model, input_sample, *data)
     home = Scratch()
-    exported, folder = home.folder("export"), home.folder(plan.name)
     with evaluating(model):
-        portable = TorchPortable.of(model, call, exported)
+        portable = TorchPortable.of(model, call, home.folder("export"))
+        plan = choose(portable)
         portable.export()
+        folder = home.folder(plan.name)
         experiment = Experiment(portable, _calibration(model, portable.form, call, *data), [])
         registry.runtime(plan.runtime).build(portable, plan, folder, experiment.calibrate())
         return AcceleratedModel(folder, plan, portable.form, portable.shapes, model, keeps=home)
 
 
-def _quantised_plan(precision: str, accelerator: str | None) -> Plan:
-    if precision == "bf16":
-        return Plan(accelerator or "torch", "bf16")
-    if precision != "int8":
-        raise ValueError(f"cannot quantize to {precision!r}; there are 'int8' and 'bf16'")
-    if accelerator is None:
-        available = registry.entries("runtimes")["openvino"].problem() is None
-        accelerator = "openvino" if available else "onnxruntime"
-    if accelerator not in ("openvino", "onnxruntime"):
-        raise ValueError(f"no int8 on accelerator {accelerator!r}; there are 'openvino' and 'onnxruntime'")
-    return Plan(accelerator, "int8", "" if accelerator == "openvino" else "static")
+def _quantised_plan(portable: TorchPortable, precision: str, accelerator: str | None) -> Plan:
+    """The first plan of that precision that the accelerator, or else any runtime, offers here."""
+    offered = [
+        plan
+        for name, entry in registry.entries("runtimes").items()
+        if accelerator in (None, name) and entry.problem() is None
+        for plan in registry.runtime(name).plans(portable, metric_given=False)
+    ]
+    found = next((plan for plan in offered if plan.precision == precision), None)
+    if found is None:
+        known = ", ".join(sorted({plan.precision for plan in offered})) or "nothing"
+        raise ValueError(f"no {precision} on {accelerator or 'any runtime'} here; there is {known}")
+    return found
 
 
 def _score(model: Any, original: nn.Module, data: Any, metric: Callable[[Any, Any], Any]) -> float:
