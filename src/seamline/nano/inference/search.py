@@ -1,14 +1,16 @@
-"""Try every plan in processes of its own, one after the other, and compare the best head to head."""
+"""Try every plan in a process of its own, one after the other, and compare the best head to head."""
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
-from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -16,7 +18,8 @@ from seamline.core import machine, registry
 from seamline.core.errors import RunTimeoutError, SeamlineError, WorkerError
 from seamline.core.runtime import Goal, Plan
 from seamline.nano.inference import measuring
-from seamline.nano.inference.measuring import Attempt, Experiment, Measured
+from seamline.nano.inference.bench import Bench, in_turns
+from seamline.nano.inference.measuring import Experiment, Judged
 from seamline.nano.inference.trial import Timing, Trial
 
 FINALISTS = 3
@@ -36,31 +39,25 @@ class Search:
     excludes: Sequence[str] = ()
     timeout_s: float = 120.0
     verbose: int = 1
-    _said: deque[str] = field(default_factory=lambda: deque(maxlen=20))
 
     def run(self) -> list[Trial]:
         """Every trial, the original first."""
-        self._in_processes(measuring.export, [self.experiment.portable])
-        reference, score, burst = self._in_processes(measuring.original, [self.experiment])[0]
-        original = Trial(
-            plan=Plan("original"),
-            status="original",
-            timing=Timing([burst], [burst]),
-            score=score,
-            distance=0.0,
-        )
-        trials: list[Trial] = []
+        with contextlib.suppress(SeamlineError), self._bench(partial(measuring.exporter, self.experiment.portable)):
+            pass  # the plans that need the exported form say what became of it
         plans = list(self._plans())
-        with self._bar() as bar:
+        trials: list[Trial] = []
+        with self._bench(partial(measuring.original, self.experiment)) as original, self._bar() as bar:
             task = bar.add_task("trying plans", total=len(plans) + 1)
+            reference: Judged = original.ask("judged")
             for plan in plans:
                 bar.update(task, description=f"trying {plan.name}")
-                trials.append(plan if isinstance(plan, Trial) else self._try(plan, reference, trials))
+                trials.append(plan if isinstance(plan, Trial) else self._try(plan, original, reference, trials))
                 bar.advance(task)
             bar.update(task, description="comparing the best")
-            original, trials = self._final(original, trials)
+            bursts, trials = self._final(original, trials)
             bar.advance(task)
-        return [original, *trials]
+        timing = Timing(bursts, bursts)
+        return [Trial(Plan("original"), "original", timing=timing, score=reference.score, distance=0.0), *trials]
 
     def _plans(self) -> Iterator[Plan | Trial]:
         """The plans that are wanted; a runtime that is not installed is a trial that has failed already."""
@@ -84,68 +81,79 @@ class Search:
         included = self.includes is None or any(map(matches, self.includes))
         return included and not any(map(matches, self.excludes))
 
-    def _try(self, plan: Plan, reference: list[list[Any]], before: Sequence[Trial]) -> Trial:
-        folder = self.folder / plan.name
+    def _try(self, plan: Plan, original: Bench, reference: Judged, before: Sequence[Trial]) -> Trial:
+        folder = self._folder(plan)
         folder.mkdir()
         done = [trial for trial in before if trial.status == "good" and trial.timing is not None]
         best = max(done, key=lambda trial: trial.speedup or 0.0, default=None)
-        attempt = Attempt(self.experiment, plan, folder, reference, best.timing if best else None)
         try:
-            measured: Measured = self._in_processes(measuring.build_and_measure, [attempt, attempt])[1]
+            with self._bench(partial(measuring.built, self.experiment, plan, folder)) as bench:
+                judged: Judged = bench.ask("judged")
+                bursts, gave_up = in_turns([original, bench], best.timing if best else None)
         except SeamlineError as error:
-            return Trial(plan=plan, status="failed", reason=_reason(error))
-        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
+            return Trial(plan, "failed", reason=_reason(error))
+        away = distance(judged.answers, reference.answers)
         trial = Trial(
-            plan=plan,
-            status="good",
-            timing=measured.timing,
-            score=measured.score,
-            distance=measured.distance,
-            size_mb=size or None,
+            plan,
+            "good",
+            timing=Timing(bursts[1], bursts[0]),
+            score=judged.score,
+            distance=away,
+            size_mb=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6 or None,
             folder=folder,
         )
-        if plan.precision == "fp32" and measured.distance > EXACT:
-            reason = f"wrong answers: {measured.distance:.1e} away from the original's"
+        if plan.precision == "fp32" and away > EXACT:
+            reason = f"wrong answers: {away:.1e} away from the original's"
             return replace(trial, status="failed", reason=reason)
-        if measured.gave_up:
+        if gave_up:
             return replace(trial, status="too slow", reason="far slower than the best so far")
         return trial
 
-    def _final(self, original: Trial, trials: list[Trial]) -> tuple[Trial, list[Trial]]:
+    def _final(self, original: Bench, trials: list[Trial]) -> tuple[list[list[float]], list[Trial]]:
         """Measure the fastest again, all in turns, so that a lucky moment does not win."""
         good = [trial for trial in trials if trial.status == "good"]
         finalists = sorted(good, key=lambda trial: trial.speedup or 0.0, reverse=True)[:FINALISTS]
-        if not finalists:
-            return original, trials
-        contenders = [(self.experiment, None, None)]
-        contenders += [(self.experiment, trial.plan, trial.folder) for trial in finalists]  # type: ignore[misc]
         try:
-            bursts = self._in_processes(measuring.head_to_head, contenders)[0]
+            with contextlib.ExitStack() as stack:
+                setups = [
+                    partial(measuring.loaded, self.experiment, trial.plan, self._folder(trial.plan))
+                    for trial in finalists
+                ]
+                benches = [stack.enter_context(self._bench(setup)) for setup in setups]
+                bursts = in_turns([original, *benches])[0]
         except SeamlineError:
-            return original, trials  # the single measurements stand
+            return in_turns([original])[0][0], trials  # the single measurements stand
         final = {
-            trial.name: replace(trial, timing=Timing(bursts[place], bursts[0]))
-            for place, trial in enumerate(finalists, start=1)
+            trial.name: replace(trial, timing=Timing(found, bursts[0]))
+            for trial, found in zip(finalists, bursts[1:], strict=True)
         }
-        original = replace(original, timing=Timing(bursts[0], bursts[0]))
-        return original, [final.get(trial.name, trial) for trial in trials]
+        return bursts[0], [final.get(trial.name, trial) for trial in trials]
 
-    def _in_processes(self, task: Any, shards: Sequence[Any]) -> list[Any]:
-        self._said.clear()
-        engine = registry.engine(
-            "local",
-            threads=self.threads or machine.cores().count,
-            pin=False,
-            timeout_s=self.timeout_s,
-            tell=lambda rank, stream, line: self._said.append(line),
-        )
-        return engine.run(task, shards)
+    def _folder(self, plan: Plan) -> Path:
+        return self.folder / plan.name
+
+    def _bench(self, setup: Any) -> Bench:
+        threads = self.threads or machine.cores().count
+        return Bench(setup, name="the plan", threads=threads, timeout_s=self.timeout_s)
 
     def _bar(self) -> Progress:
         console = Console()
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         shown = self.verbose > 0 and (console.is_terminal or console.is_jupyter)
         return Progress(*columns, console=console, disable=not shown)
+
+
+def distance(answers: list[Any], reference: list[Any]) -> float:
+    """How far answers are from the original's, relative to their size; the worst output counts."""
+    worst = 0.0
+    for output in range(len(reference[0])):
+        ours = np.concatenate([np.asarray(answer[output], np.float64).ravel() for answer in answers])
+        theirs = np.concatenate([np.asarray(answer[output], np.float64).ravel() for answer in reference])
+        same = ours.shape == theirs.shape and np.isfinite(ours).all() == np.isfinite(theirs).all()
+        scale = np.linalg.norm(np.nan_to_num(theirs)) or 1.0
+        error = np.linalg.norm(np.nan_to_num(ours) - np.nan_to_num(theirs)) if same else np.inf
+        worst = max(worst, float(error / scale))
+    return worst
 
 
 def _reason(error: SeamlineError) -> str:

@@ -41,7 +41,7 @@ class Timing:
         return not 0.75 < by_median / self.speedup < 1.33
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Trial:
     """A row of the report."""
 
