@@ -35,6 +35,14 @@ def test_the_machine_is_described(findings):
     assert ("AVX2" in machine["isa"]) == ("avx2" in flags)
 
 
+def test_the_effect_of_seamline_run_is_measured(findings):
+    tuning = findings["tuning"]
+    before, after = tuning["effect"]["now"], tuning["effect"]["with_seamline_run"]
+    assert ("MALLOC_MMAP_MAX_" in tuning["settings"]) == (after["page_faults"] * 3 <= before["page_faults"])
+    assert before["seconds"] > 0
+    assert after["seconds"] > 0
+
+
 def test_extras_show_versions_and_the_command_that_brings_what_is_missing(findings):
     from importlib.metadata import version
 
@@ -53,6 +61,16 @@ def test_engines_are_really_started(findings):
 
 def test_people_get_one_readable_screen():
     screen = seamline("doctor", env={**os.environ, "COLUMNS": "120"})
-    for word in ("processor", "cores", "memory", "allocator", "CUDA", "local", "pip install"):
+    for word in (
+        "processor",
+        "cores",
+        "memory",
+        "allocator",
+        "CUDA",
+        "seamline run",
+        "page faults",
+        "local",
+        "pip install",
+    ):
         assert word in screen
     assert len(screen.splitlines()) < 50

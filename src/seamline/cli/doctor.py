@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from rich.table import Table
 
 from seamline import __version__
 from seamline.core import machine, registry
+from seamline.nano.machine import current_allocator, settings
+from seamline.nano.machine.effect import allocation_loop
 
 _ISA = {
     "avx2": "AVX2",
@@ -29,7 +32,6 @@ _ISA = {
     "asimd": "NEON",
     "sve": "SVE",
 }
-_ALLOCATORS = ("tcmalloc", "jemalloc", "mimalloc", "tbbmalloc")
 
 
 def examine() -> dict[str, Any]:
@@ -38,6 +40,7 @@ def examine() -> dict[str, Any]:
         "seamline": __version__,
         "python": platform.python_version(),
         "machine": _machine(),
+        "tuning": _tuning(),
         "cuda": _cuda(),
         "extras": _extras(),
         "engines": {name: _try_engine(name) for name in registry.entries("engines")},
@@ -54,7 +57,17 @@ def _machine() -> dict[str, Any]:
         "isa": _isa(),
         "memory_gb": round(machine.memory_bytes() / 2**30, 1),
         "memory_available_gb": round(machine.available_memory_bytes() / 2**30, 1),
-        "allocator": _allocator(),
+        "allocator": current_allocator(),
+    }
+
+
+def _tuning() -> dict[str, Any]:
+    """What ``seamline run`` would set, and what that does to a loop that allocates large blocks."""
+    wanted = settings()
+    loops = {"now": allocation_loop(), "with_seamline_run": allocation_loop(wanted)}
+    return {
+        "settings": {setting.name: setting.value for setting in wanted if setting.name != machine.OUR_VARIABLES},
+        "effect": {name: asdict(loop) for name, loop in loops.items()},
     }
 
 
@@ -66,12 +79,6 @@ def _cpu_name() -> str:
 def _isa() -> list[str]:
     flags = machine.cpu_flags()
     return [name for flag, name in _ISA.items() if flag in flags]
-
-
-def _allocator() -> str:
-    loaded = _text("/proc/self/maps")
-    libc = platform.libc_ver()[0] or "the system's"
-    return next((name for name in _ALLOCATORS if name in loaded), libc)
 
 
 def _cuda() -> dict[str, Any]:
@@ -153,9 +160,21 @@ def show(findings: dict[str, Any]) -> None:
     facts.add_row("memory", f"{here['memory_gb']} GB, {here['memory_available_gb']} GB free")
     facts.add_row("allocator", here["allocator"])
     facts.add_row("CUDA", ", ".join(findings["cuda"]["devices"]) or "no device")
+    facts.add_row("seamline run", _tuning_in_words(findings["tuning"]))
     console.print(facts)
     _show_engines(console, findings["engines"])
     _show_extras(console, findings["extras"])
+
+
+def _tuning_in_words(tuning: dict[str, Any]) -> str:
+    if not tuning["settings"]:
+        return "would change nothing: everything is set already"
+    now, then = tuning["effect"]["now"], tuning["effect"]["with_seamline_run"]
+    return (
+        f"would set {', '.join(f'{name}={value}' for name, value in tuning['settings'].items())}\n"
+        f"a loop over large blocks: {now['page_faults']:,} page faults in {now['seconds']:.2f} s as it is, "
+        f"{then['page_faults']:,} in {then['seconds']:.2f} s so"
+    )
 
 
 def _show_engines(console: Console, engines: dict[str, Any]) -> None:

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
 from seamline import __version__
+
+if TYPE_CHECKING:
+    from seamline.nano.machine import Malloc
+
+MALLOC = click.option(
+    "--malloc",
+    type=click.Choice(["glibc", "tcmalloc", "jemalloc", "system"]),
+    default="glibc",
+    show_default=True,
+    help="Memory from glibc, tuned; from a library that is preloaded; or from the system as it is.",
+)
+PIN = click.option("--pin", is_flag=True, help="Keep each thread on its core; for programs of one process.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -30,6 +43,29 @@ def optimize(target: str, shapes: tuple[str, ...], includes: tuple[str, ...], sa
     from seamline.cli.optimize import optimize_command
 
     optimize_command(target, shapes, includes, save)
+
+
+@main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@MALLOC
+@PIN
+@click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as in python -m.")
+@click.argument("program")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(malloc: Malloc, pin: bool, module: bool, program: str, arguments: tuple[str, ...]) -> None:
+    """Run PROGRAM as python would, with the threads and the allocator that this machine wants."""
+    from seamline.cli.run import run_command
+
+    run_command([*(["-m"] if module else []), program, *arguments], malloc, pin)
+
+
+@main.command()
+@MALLOC
+@PIN
+def env(malloc: Malloc, pin: bool) -> None:
+    """Print the same settings for a shell: source <(seamline env)."""
+    from seamline.cli.env import env_command
+
+    env_command(malloc, pin)
 
 
 @main.command()

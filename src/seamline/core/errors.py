@@ -9,6 +9,7 @@ SeamlineError
 ├── NonFiniteLossError     the loss became NaN or infinite
 ├── LedgerError            a row was lost or trained twice
 ├── ExportError            a model cannot be brought into another form
+├── UnreadableImageError   an image file is damaged; names it
 └── UnavailableError       an optional dependency is missing; carries the command that installs it
 
 Bad arguments are plain ``ValueError`` and ``TypeError``.

@@ -48,6 +48,13 @@ class Callback:
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line that the user should see once."""
+
+    text: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """Where a run is; reported to the driver a few times a second, and at the end of each epoch."""

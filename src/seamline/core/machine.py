@@ -21,6 +21,8 @@ THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
 )
 PINNING_VARIABLES = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES")
+OUR_VARIABLES = "SEAMLINE_SET"
+"""The variable that names those which ``seamline run`` and ``seamline env`` have set; they are not the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +124,17 @@ def has_vnni() -> bool:
 
 def thread_settings(threads: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Thread variables for a worker; those the user has set are left alone."""
-    return {name: str(threads) for name in THREAD_VARIABLES if name not in environment}
+    return {name: str(threads) for name in THREAD_VARIABLES if not set_by_user(name, environment)}
 
 
 def user_pins(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether the user has taken pinning, or the number of threads, into their own hands."""
-    return any(name in environment for name in (*PINNING_VARIABLES, *THREAD_VARIABLES))
+    return any(set_by_user(name, environment) for name in (*PINNING_VARIABLES, *THREAD_VARIABLES))
+
+
+def set_by_user(name: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a variable is there, and not because Seamline has put it there."""
+    return name in environment and name not in environment.get(OUR_VARIABLES, "").split(",")
 
 
 def _read(path: Path) -> str:

@@ -51,6 +51,36 @@ class Batch:
     """Of the whole batch, where workers read it independently and have to make sure that it is the same."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One worker's part of one batch before it is read: the numbers of its rows, and what ``Batch`` says of them."""
+
+    numbers: Sequence[int]
+    start: int
+    rows: int
+    batch_rows: int
+
+
+class Numbered(Protocol):
+    """Rows with numbers from 0 to ``count``, so that those which are known need not be read again."""
+
+    @property
+    def count(self) -> int: ...
+
+    def places(self, epoch: int, first_step: int = 0) -> Iterator[Place]:
+        """Where the batches of ``Shard.batches`` come from."""
+        ...
+
+    def read(self, numbers: Sequence[int]) -> tuple[Any, Any]:
+        """Inputs and targets of any rows, as a batch; with the random numbers of the caller, if it draws."""
+        ...
+
+
+def numbered(shard: Shard) -> Numbered | None:
+    """The shard's rows by number, if they have numbers: a shard says so by a property of this name."""
+    return getattr(shard, "numbered", None)
+
+
 class Shard(Protocol):
     """One worker's view of the data; it travels to the worker and reads there."""
 

@@ -6,9 +6,10 @@ bf16 means different code in each framework, so these are wishes that a framewor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Precision = Literal["fp32", "bf16"]
+FrozenPrecision = Literal["auto", "off", "fp32", "bf16", "int8"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,11 @@ class Tuning:
     ``accumulate`` computes each batch in that many smaller pieces, to save memory; every row keeps its
     weight, so the numbers stay those of the whole batch. ``clip_norm`` and ``clip_value`` bound the
     gradients after they were averaged over the workers.
+
+    ``frozen`` is how the frozen beginning of a model is computed: ``"fp32"`` to the bit as ever, ``"bf16"`` and
+    ``"int8"`` in the fastest way of that precision which was checked, ``"off"`` without a look. ``"auto"`` is fp32, and
+    with ``precision="bf16"`` whatever is fastest. ``cache_frozen`` keeps each row's features from the first epoch on:
+    ``"auto"`` if that gives the same bits and saves time, ``True`` also if it saves none.
     """
 
     precision: Precision = "fp32"
@@ -26,12 +32,18 @@ class Tuning:
     clip_norm: float | None = None
     clip_value: float | None = None
     device: str = "auto"
+    frozen: FrozenPrecision = "auto"
+    cache_frozen: bool | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
         if self.precision not in ("fp32", "bf16"):
             raise ValueError(f"no precision {self.precision!r}; there are 'fp32' and 'bf16'")
         if self.accumulate < 1:
             raise ValueError(f"`accumulate >= 1` must hold, but got accumulate={self.accumulate}")
+        if self.frozen not in get_args(FrozenPrecision):
+            raise ValueError(f"no frozen={self.frozen!r}; there are {', '.join(map(repr, get_args(FrozenPrecision)))}")
+        if self.cache_frozen not in (True, False, "auto"):
+            raise ValueError(f"cache_frozen is True, False or 'auto', but got {self.cache_frozen!r}")
         for name in ("clip_norm", "clip_value"):
             bound = getattr(self, name)
             if bound is not None and bound <= 0:

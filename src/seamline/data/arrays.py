@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from seamline.core import tree
-from seamline.core.shards import Batch, Columns, Reading, Shard
+from seamline.core.shards import Batch, Columns, Numbered, Place, Reading, Shard
 from seamline.data.balance import part
 from seamline.data.columns import pick_columns
 from seamline.data.order import Indices, epoch_order, step_count
@@ -65,21 +65,37 @@ class ArrayShard:
         assert self.reading.batch_size is not None
         return self.reading.batch_size
 
-    def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+    @property
+    def numbered(self) -> Numbered:
+        return self
+
+    @property
+    def count(self) -> int:
+        return self.data.rows
+
+    def places(self, epoch: int, first_step: int = 0) -> Iterator[Place]:
         rows, size = self.data.rows, self._batch_size
         order = epoch_order(rows, shuffle=self.reading.shuffle, seed=self.reading.seed, epoch=epoch)
         for first in range(first_step * size, rows, size):
             batch = order[first : first + size]
             mine = part(len(batch), self.worker, self.workers, full=size)
-            inputs, targets = self._rows(batch[mine.read])
-            yield Batch(inputs, targets, first + mine.low, mine.rows, len(batch))
+            yield Place(batch[mine.read], first + mine.low, mine.rows, len(batch))  # type: ignore[arg-type]
 
-    def _rows(self, chosen: Indices) -> tuple[Any, Any]:
+    def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        for place in self.places(epoch, first_step):
+            chosen: Any = place.numbers
+            # Rows that lie side by side are copied in one piece.
+            rows = chosen if self.reading.shuffle else slice(chosen[0], chosen[-1] + 1)
+            yield Batch(*self._rows(rows), place.start, place.rows, place.batch_rows)
+
+    def read(self, numbers: Sequence[int]) -> tuple[Any, Any]:
+        return self._rows(np.asarray(numbers))
+
+    def _rows(self, chosen: Indices | slice) -> tuple[Any, Any]:
         """Copies of the chosen rows: a model that works in place must not change the user's arrays."""
 
         def take(array: Any) -> Any:
-            # Rows that lie side by side are copied in one piece.
-            return array[chosen] if self.reading.shuffle else array[chosen[0] : chosen[-1] + 1].copy()
+            return array[chosen].copy() if isinstance(chosen, slice) else array[chosen]
 
         return tree.map_leaves(take, self.data.inputs), tree.map_leaves(take, self.data.targets)
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from seamline.core import creator, registry
-from seamline.core.shards import Batch, Columns, Reading, Shard
+from seamline.core.shards import Batch, Columns, Numbered, Reading, Shard, numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,10 @@ class CreatorShard:
     @property
     def steps(self) -> int | None:
         return self._made.steps
+
+    @property
+    def numbered(self) -> Numbered | None:
+        return numbered(self._made)
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         return self._made.batches(epoch, first_step)

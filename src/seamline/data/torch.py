@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,11 +23,11 @@ from torch.utils.data import (
 )
 
 from seamline.core import rng, tree
-from seamline.core.shards import Batch, Columns, Reading, Shard
+from seamline.core.shards import Batch, Columns, Numbered, Place, Reading, Shard
 from seamline.data.balance import part
 from seamline.data.order import epoch_order
 
-_KEPT = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor")
+KEPT_SETTINGS = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor")
 
 
 class LoaderShards:
@@ -52,7 +53,7 @@ class LoaderShards:
 
     def split(self, workers: int, reading: Reading) -> list[Shard]:
         loader = self._data if isinstance(self._data, DataLoader) else _loader(self._data, reading)
-        if _streams(loader):
+        if streams(loader):
             return [StreamShard(loader, worker, workers, reading.seed) for worker in range(workers)]
         plan = LoadingPlan.of(loader, reading)
         return [IndexedShard(plan, worker, workers) for worker in range(workers)]
@@ -65,7 +66,7 @@ def _loader(dataset: Dataset[Any], reading: Reading) -> DataLoader[Any]:
     return DataLoader(dataset, batch_size=reading.batch_size, shuffle=shuffle)
 
 
-def _streams(loader: DataLoader[Any]) -> bool:
+def streams(loader: DataLoader[Any]) -> bool:
     """Whether rows come only by iterating: no index, or batches that the loader makes in its own way."""
     return (
         isinstance(loader.dataset, IterableDataset)
@@ -92,7 +93,7 @@ class LoadingPlan:
         return cls(
             loader.dataset,
             loader.batch_sampler,
-            {name: getattr(loader, name) for name in _KEPT},
+            {name: getattr(loader, name) for name in KEPT_SETTINGS},
             context.get_start_method() if context is not None else None,
             loader.persistent_workers,
             reading.seed,
@@ -176,19 +177,35 @@ class IndexedShard:
     def _loader(self) -> DataLoader[Any]:
         return self.plan.loader(self._parts)
 
-    def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        places = []
-        self._parts.clear()
+    @property
+    def numbered(self) -> Numbered | None:
+        return self if hasattr(self.plan.dataset, "__len__") else None
+
+    @property
+    def count(self) -> int:
+        return len(self.plan.dataset)
+
+    def places(self, epoch: int, first_step: int = 0) -> Iterator[Place]:
         first = 0
         for step, rows in enumerate(self.plan.batches(epoch)):
             mine = part(len(rows), self.worker, self.workers, full=self.plan.full)
             if step >= first_step:
-                seed = rng.derive(self.plan.seed, epoch, step, self.worker)
-                self._parts.append(_Part(seed, rows[mine.read]))
-                places.append((first + mine.low, mine.rows, len(rows)))
+                yield Place(rows[mine.read], first + mine.low, mine.rows, len(rows))
             first += len(rows)
+
+    def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        if hasattr(self.plan.dataset, "set_epoch"):
+            self.plan.dataset.set_epoch(epoch)
+        places = list(self.places(epoch, first_step))
+        seeds = (rng.derive(self.plan.seed, epoch, step, self.worker) for step in itertools.count(first_step))
+        self._parts.clear()
+        self._parts.extend(_Part(seed, place.numbers) for place, seed in zip(places, seeds, strict=False))
         for item, place in zip(self._loader, places, strict=True):
-            yield Batch(*_inputs_and_targets(item), *place)
+            yield Batch(*_inputs_and_targets(item), place.start, place.rows, place.batch_rows)
+
+    def read(self, numbers: Sequence[int]) -> tuple[Any, Any]:
+        rows = _several(self.plan.dataset, numbers)
+        return _inputs_and_targets(self.plan.settings["collate_fn"](rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,17 +223,17 @@ class StreamShard:
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         first = 0
-        for step, item in enumerate(_OwnRandomness(self.loader, rng.derive(self.seed, epoch))):
-            rows = _count_rows(item)
+        for step, item in enumerate(OwnRandomness(self.loader, rng.derive(self.seed, epoch))):
+            rows = count_rows(item)
             mine = part(rows, self.worker, self.workers, full=self.loader.batch_size or 0)
             if step >= first_step:
-                inputs, targets = _inputs_and_targets(_rows(item, mine.read))
-                fingerprint = _fingerprint(item) if self.workers > 1 else None
-                yield Batch(inputs, targets, first + mine.low, mine.rows, rows, fingerprint)
+                inputs, targets = _inputs_and_targets(some_rows(item, mine.read))
+                mark = fingerprint(item) if self.workers > 1 else None
+                yield Batch(inputs, targets, first + mine.low, mine.rows, rows, mark)
             first += rows
 
 
-class _OwnRandomness:
+class OwnRandomness:
     """Iterate with random numbers of one's own, whatever is drawn and seeded in between.
 
     So a stream that draws gives the same rows on every worker, and again when it is read anew after a restart.
@@ -251,7 +268,7 @@ def _set_random_state(state: tuple[Any, Any]) -> None:
     torch.random.set_rng_state(state[1])
 
 
-def _fingerprint(item: Any) -> int:
+def fingerprint(item: Any) -> int:
     """A number that differs when any value of a batch does."""
     total = 0
     for leaf in tree.leaves(item):
@@ -282,14 +299,18 @@ class _SeededRows(Dataset[Any]):
 
     def __getitems__(self, part: _Part) -> list[Any]:
         _seed_everything(part.seed)
-        several = getattr(self._dataset, "__getitems__", None)
-        rows: list[Any] = several(part.rows) if several else [self._dataset[row] for row in part.rows]
-        return rows
+        return _several(self._dataset, part.rows)
 
     def __getattr__(self, name: str) -> Any:
         if name == "_dataset":
             raise AttributeError(name)
         return getattr(self._dataset, name)
+
+
+def _several(dataset: Any, numbers: Sequence[int]) -> list[Any]:
+    together = getattr(dataset, "__getitems__", None)
+    rows: list[Any] = together(numbers) if together else [dataset[number] for number in numbers]
+    return rows
 
 
 def _seed_everything(seed: int) -> None:
@@ -306,19 +327,19 @@ def _inputs_and_targets(item: Any) -> tuple[Any, Any]:
     return item, None
 
 
-def _count_rows(item: Any) -> int:
+def count_rows(item: Any) -> int:
     if isinstance(item, dict):
-        return _count_rows(next(iter(item.values())))
+        return count_rows(next(iter(item.values())))
     if isinstance(item, (tuple, list)) and not _is_column(item):
-        return _count_rows(item[0])
+        return count_rows(item[0])
     return len(item)
 
 
-def _rows(item: Any, chosen: slice) -> Any:
+def some_rows(item: Any, chosen: slice) -> Any:
     if isinstance(item, dict):
-        return {key: _rows(value, chosen) for key, value in item.items()}
+        return {key: some_rows(value, chosen) for key, value in item.items()}
     if isinstance(item, (tuple, list)) and not _is_column(item):
-        return type(item)(_rows(value, chosen) for value in item)
+        return type(item)(some_rows(value, chosen) for value in item)
     return item[chosen]
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
-from seamline.core.events import Progress
+from seamline.core.events import Note, Progress
 
 _LINE_EVERY_S = 30.0
 
@@ -53,6 +53,8 @@ class Lines(Silence):
         self._printed = time.monotonic()
 
     def __call__(self, rank: int, message: object) -> None:
+        if isinstance(message, Note):
+            print(message.text)
         if not isinstance(message, Progress):
             return
         now = time.monotonic()
@@ -87,6 +89,8 @@ class Bars(Silence):
         self._bars.stop()
 
     def __call__(self, rank: int, message: object) -> None:
+        if isinstance(message, Note):
+            self._bars.console.print(message.text, markup=False, highlight=False)
         if not isinstance(message, Progress):
             return
         if message.epoch not in self._epochs:

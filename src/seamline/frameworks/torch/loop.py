@@ -20,7 +20,9 @@ from seamline.core.shards import Batch, Shard
 from seamline.core.startup import without_collecting
 from seamline.frameworks.torch.autocast import autocast
 from seamline.frameworks.torch.build import Built, build
+from seamline.frameworks.torch.frozen.acceleration import Acceleration, Probe
 from seamline.frameworks.torch.losses import WeighedLoss
+from seamline.frameworks.torch.mode import TrainingMode
 from seamline.frameworks.torch.randomness import random_numbers_restored, seed_everything
 from seamline.frameworks.torch.replica import TorchReplica, share_buffers
 from seamline.frameworks.torch.scoring import evaluate
@@ -44,17 +46,20 @@ def fit(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld) -> Outcome:
             recipe.sync.attach(replica)
         step = TrainingStep(recipe, built, replica, world)
         run = Run(job, trainee, world, feed.train.steps)
-        for epoch in run.epochs():
-            built.model.train()
-            replica.refresh()
-            for batch in in_agreement(feed.train, epoch, run.epoch_step, world):
-                seed_everything(rng.derive(job.seed, run.step, world.rank))
-                if not run.step_done(batch, step(batch)):
-                    break
-            logs = run.summarise({"lr": built.optimizer.param_groups[0]["lr"], **validate(recipe, built, feed, world)})
-            step.end_epoch(logs)
-            run.epoch_done()
-            replica.check_agreement()
+        mode = TrainingMode(built.model)
+        with Acceleration(step.probe, feed.train, job, world) as acceleration:
+            for epoch in run.epochs():
+                mode.enter()
+                replica.refresh()
+                batches = in_agreement(feed.train, epoch, run.epoch_step, world)
+                for batch in acceleration.batches(epoch, run.epoch_step, batches):
+                    seed_everything(rng.derive(job.seed, run.step, world.rank))
+                    if not run.step_done(batch, step(batch)):
+                        break
+                logs = {"lr": built.optimizer.param_groups[0]["lr"], **validate(recipe, built, feed, world)}
+                step.end_epoch(run.summarise(logs))
+                run.epoch_done()
+                replica.check_agreement()
         return run.outcome()
 
 
@@ -69,6 +74,16 @@ class TrainingStep:
         self._world = world
         self._loss = WeighedLoss(built.loss)
         self._placement = Placement.of(built.model, world.device, channels_last=recipe.tuning.channels_last)
+
+    @property
+    def probe(self) -> Probe:
+        """How this step calls the model, for those who look for a part of it that could be faster."""
+
+        def run(pair: Any) -> Any:
+            with autocast(self._tuning, self._world.device):
+                return call(self._built.model, pair[0])
+
+        return Probe(self._built.model, run, self._placement.put, self._tuning)
 
     def __call__(self, batch: Batch) -> Mean:
         """Update the weights; returns this worker's part of the batch's mean loss."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -62,7 +62,7 @@ class TorchReplica:
         loss = compute()
         if not self._checked:
             self._checked = True
-            unused = len(_reached(loss)) < len(self._trainable)
+            unused = len(reached([loss])) < len(self._trainable)
             if self._world.sum(unused):
                 self._wrap(some_unused=True)
                 return compute()
@@ -101,9 +101,9 @@ def _share(tensors: Any, world: TorchWorld) -> None:
                 dist.broadcast(tensor, 0)
 
 
-def _reached(loss: torch.Tensor) -> set[int]:
-    """The leaves that a backward pass from here would reach."""
-    seen, leaves, left = set(), set(), [loss.grad_fn]
+def reached(tensors: Iterable[torch.Tensor]) -> set[int]:
+    """The leaves that a backward pass from these tensors would reach."""
+    seen, leaves, left = set(), set(), [tensor.grad_fn for tensor in tensors]
     while left:
         node = left.pop()
         if node is None or node in seen:

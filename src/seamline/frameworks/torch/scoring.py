@@ -12,6 +12,7 @@ from seamline.core.framework import Part, Recipe
 from seamline.core.mean import Mean
 from seamline.core.shards import Batch, Shard
 from seamline.frameworks.torch.autocast import autocast
+from seamline.frameworks.torch.inference.portable import evaluating
 from seamline.frameworks.torch.losses import WeighedLoss
 from seamline.frameworks.torch.metrics import Meters
 from seamline.frameworks.torch.tensors import Placement, call, to_arrays
@@ -44,15 +45,10 @@ def predict(recipe: Recipe, model: nn.Module, shard: Shard, world: TorchWorld) -
 def _answers(recipe: Recipe, model: nn.Module, shard: Shard, world: TorchWorld) -> Iterator[tuple[Batch, Any, Any]]:
     """The model's outputs for every batch of which this worker has rows."""
     placement = Placement.of(model, world.device, channels_last=recipe.tuning.channels_last)
-    was_training = model.training
-    model.eval()
-    try:
-        # Not inference mode: what a model caches in its first call must be usable in training later.
-        with torch.no_grad():
-            for batch in shard.batches(0):
-                if batch.rows:
-                    with autocast(recipe.tuning, world.device):
-                        outputs = call(model, placement.put(batch.inputs))
-                    yield batch, outputs, placement.put(batch.targets)
-    finally:
-        model.train(was_training)
+    # Not inference mode: what a model caches in its first call must be usable in training later.
+    with evaluating(model), torch.no_grad():
+        for batch in shard.batches(0):
+            if batch.rows:
+                with autocast(recipe.tuning, world.device):
+                    outputs = call(model, placement.put(batch.inputs))
+                yield batch, outputs, placement.put(batch.targets)

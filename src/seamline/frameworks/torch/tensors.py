@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from seamline.core import tree
+from seamline.frameworks.torch.frozen.mark import cut as piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def pieces(inputs: Any, targets: Any, count: int) -> Iterator[tuple[Any, Any, fl
         cut = slice(first, first + size)
 
         def take(leaf: Any, cut: slice = cut) -> Any:
-            return leaf[cut]
+            return piece(leaf, cut)
 
         part = min(size, rows - first) / rows
         yield tree.map_leaves(take, inputs), tree.map_leaves(take, targets), part

@@ -1,0 +1,213 @@
+"""What ``Trainer`` changes in a run that Lightning leads."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch import Trainer as LightningTrainer
+from lightning.pytorch.plugins import Precision
+from lightning.pytorch.utilities import rank_zero_info
+
+from seamline.frameworks.torch.frozen import FrozenPart
+from seamline.nano.torch.training.choice import (
+    Choice,
+    Compile,
+    Setting,
+    apply_compiler,
+    apply_layout,
+    candidates,
+)
+from seamline.nano.torch.training.features import Caching, FeatureLoader, can_remember, find_frozen, some_frozen
+from seamline.nano.torch.training.loading import SharedLoader
+
+
+class ChosenPrecision(Precision):
+    """bf16 in the steps for which it was chosen; the weights stay as they are."""
+
+    bf16 = False
+
+    @contextlib.contextmanager
+    def forward_context(self) -> Iterator[None]:
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
+            yield
+
+
+class Tuner(Callback):
+    """Finds the fastest way to compute this model's steps while it trains."""
+
+    def __init__(self, *, compile_too: Compile, caching: Caching) -> None:
+        self._compile = compile_too
+        self._caching: Caching = caching
+        self._part: FrozenPart | None = None
+        self._looks_for_frozen = False
+        self._choice: Choice | None = None
+
+    def on_train_start(self, trainer: LightningTrainer, module: LightningModule) -> None:
+        self._looks_for_frozen = some_frozen(module)
+        precision = trainer.precision_plugin
+        ours = isinstance(precision, ChosenPrecision)
+
+        def apply(setting: Setting) -> None:
+            if isinstance(precision, ChosenPrecision):
+                precision.bf16 = setting.bf16
+            apply_layout(module, setting)
+            apply_compiler(module, setting)
+
+        found = candidates(module, bf16=ours)
+        if trainer.world_size > 1 and any(setting.channels_last for setting in found):
+            # Gradients travel in buckets that were laid out as the weights were then, so the layout is settled first.
+            found = [setting for setting in found if setting.channels_last]
+        self._guard(module)
+        self._choice = Choice(
+            found,
+            apply,
+            steps_in_run=trainer.estimated_stepping_batches * trainer.accumulate_grad_batches,
+            compile_too=self._compile,
+            agree=trainer.strategy.broadcast,
+            say=_say,
+        )
+
+    def _guard(self, module: LightningModule) -> None:
+        """A step that raises in a setting that is only being tried is taken again as the program has it."""
+        step = module.training_step
+
+        @functools.wraps(step)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return step(*args, **kwargs)
+            except (RuntimeError, TypeError, ValueError) as error:
+                if self._choice is None or not self._choice.give_up(error):
+                    raise
+                with torch.autocast("cpu", enabled=False):
+                    return step(*args, **kwargs)
+
+        module.__dict__["training_step"] = guarded
+
+    def on_train_batch_start(
+        self, trainer: LightningTrainer, module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if self._looks_for_frozen:
+            self._find_frozen(trainer, module, batch)
+        assert self._choice is not None
+        if self._part is None:
+            self._choice.next_step()
+        if self._part is not None or self._choice.chosen is not None:
+            module.__dict__.pop("training_step", None)
+
+    def _find_frozen(self, trainer: LightningTrainer, module: LightningModule, batch: Any) -> None:
+        """Look once, with the first batch; what is found has chosen its way, and the rest stays as it is."""
+        self._looks_for_frozen = False
+        assert trainer.fit_loop._combined_loader is not None
+        loader = trainer.fit_loop._combined_loader.flattened[0]
+        features = loader.remember_features() if isinstance(loader, SharedLoader) else loader
+        step = type(module).training_step
+
+        def run(item: Any) -> Any:
+            with trainer.precision_plugin.train_step_context(), _silent(module):
+                return step(module, item, 0)
+
+        self._part = find_frozen(
+            module,
+            batch,
+            run,
+            features if isinstance(features, FeatureLoader) else None,
+            _Ranks(trainer.global_rank, trainer.world_size),
+            caching=self._caching if trainer.max_epochs != 1 else False,
+            say=_say,
+        )
+
+    def on_train_batch_end(
+        self, trainer: LightningTrainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        assert self._choice is not None
+        if self._part is None:
+            self._choice.step_done()
+
+    def on_train_end(self, trainer: LightningTrainer, module: LightningModule) -> None:
+        """The model goes back to its owner as it came, but for what it has learned."""
+        self._undo(trainer, module)
+
+    def on_exception(self, trainer: LightningTrainer, module: LightningModule, exception: BaseException) -> None:
+        self._undo(trainer, module)
+
+    def _undo(self, trainer: LightningTrainer, module: LightningModule) -> None:
+        if self._part is not None:
+            self._part.remove()
+            self._part = None
+        module.__dict__.pop("training_step", None)
+        apply_compiler(module, Setting())
+        apply_layout(module, Setting())
+        if isinstance(trainer.precision_plugin, ChosenPrecision):
+            trainer.precision_plugin.bf16 = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranks:
+    rank: int
+    size: int
+
+
+@contextlib.contextmanager
+def _silent(module: LightningModule) -> Iterator[None]:
+    """Let a step that is only looked at log nothing."""
+    before = module.__dict__.get("log")
+    module.__dict__["log"] = lambda *args, **kwargs: None
+    try:
+        yield
+    finally:
+        del module.__dict__["log"]
+        if before is not None:
+            module.__dict__["log"] = before
+
+
+def remember_features(trainer: LightningTrainer) -> None:
+    """Let the loaders of a run in one process give what a frozen part remembers, should there be one."""
+    plain = trainer.strategy.process_dataloader
+
+    def process(dataloader: object) -> object:
+        loader = plain(dataloader)
+        wanted = trainer.training and some_frozen(trainer.lightning_module) and can_remember(loader)
+        return FeatureLoader(loader) if wanted else loader  # type: ignore[arg-type]
+
+    trainer.strategy.process_dataloader = process  # type: ignore[method-assign]
+
+
+class WarmUp(Callback):
+    """Raises the learning rate to ``factor`` times the user's over the first steps, for batches that much larger."""
+
+    def __init__(self, factor: float, steps: int) -> None:
+        self._factor = factor
+        self._steps = steps
+        self._base: list[list[float]] = []
+
+    def on_train_start(self, trainer: LightningTrainer, module: LightningModule) -> None:
+        if trainer.lr_scheduler_configs:
+            _say("the learning rate follows the program's own schedule and is not scaled")
+            return
+        if not self._base:
+            self._base = [[group["lr"] for group in optimizer.param_groups] for optimizer in trainer.optimizers]
+        _say(f"the learning rate rises to {self._factor:g} times the given one over {self._steps} steps (auto_lr)")
+
+    def on_train_batch_start(
+        self, trainer: LightningTrainer, module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        now = 1 + (self._factor - 1) * min(1.0, (trainer.global_step + 1) / self._steps)
+        for optimizer, rates in zip(trainer.optimizers, self._base, strict=False):
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * now
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"base": self._base}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._base = state_dict["base"]
+
+
+def _say(line: str) -> None:
+    rank_zero_info(f"seamline: {line}")

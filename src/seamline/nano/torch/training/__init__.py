@@ -1,0 +1,1 @@
+"""Training on the machine at hand: what ``Trainer``, ``TorchNano`` and ``@nano`` share."""
