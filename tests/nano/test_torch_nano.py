@@ -139,9 +139,11 @@ def test_auto_says_what_it_chose_and_the_model_comes_back_as_it_was(capsys):
     model = nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 2))
     x = torch.randn(128, 3, 16, 16)
     loader = DataLoader(TensorDataset(x, (x.mean((1, 2, 3)) > 0).long()), 8)
-    nano()(plain)(model, torch.optim.Adam(model.parameters(), 0.01), loader, epochs=2)
-    assert "seamline: training runs" in capsys.readouterr().out
-    assert model[0].weight.is_contiguous()
+    for layout in (torch.contiguous_format, torch.channels_last):
+        model.to(memory_format=layout)
+        nano()(plain)(model, torch.optim.Adam(model.parameters(), 0.01), loader, epochs=2)
+        assert "seamline: training runs" in capsys.readouterr().out
+        assert model[0].weight.is_contiguous(memory_format=layout)
     assert model[0].weight.dtype == torch.float32
 
 

@@ -111,7 +111,7 @@ def test_trainer_remembers_the_features_and_learns_the_same(tmp_path, processes)
     ours = with_trainer(Trainer, data, tmp_path, num_processes=processes, cache_frozen=True)
     assert apart(ours.state_dict(), plain.state_dict()) < 2e-2
     if processes == 1:
-        assert data.read <= ROWS + 16 + (EPOCHS - 1) * 2 * BATCH, "later epochs are read for a check alone"
+        assert data.read <= ROWS + 16 + (EPOCHS - 1) * BATCH, "later epochs are read for a check alone"
     assert "forward" not in vars(ours.backbone), "the model comes back as it was"
 
 
@@ -124,7 +124,7 @@ def test_a_plain_loop_remembers_the_features_and_learns_the_same(processes, capf
     nano(num_processes=processes, cache_frozen=True)(loop)(*given)
     assert apart(given[0].state_dict(), expected[0].state_dict()) < 2e-2
     if processes == 1:
-        assert data.read <= ROWS + 16 + (EPOCHS - 1) * 2 * BATCH
+        assert data.read <= ROWS + 16 + (EPOCHS - 1) * BATCH
     learned = Loop(num_processes=processes, cache_frozen=True).train(Photographs())
     assert apart(learned, expected[0].state_dict()) < 2e-2
     assert "features of 44 rows are kept" in capfd.readouterr().out

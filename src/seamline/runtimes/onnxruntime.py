@@ -66,17 +66,25 @@ class OnnxPredictor:
         return outputs
 
 
+def _prepare(source: Path, target: Path) -> None:
+    """Simplify and name shapes; inference of symbolic ones does not know every graph, and helps where it does."""
+    try:
+        quant_pre_process(str(source), str(target), auto_merge=True)
+    except Exception:
+        quant_pre_process(str(source), str(target), skip_symbolic_shape=True)
+
+
 def _quantise_dynamically(source: Path, target: Path) -> None:
     with tempfile.TemporaryDirectory() as folder, _quiet():
         prepared = Path(folder) / MODEL
-        quant_pre_process(str(source), str(prepared), auto_merge=True)
+        _prepare(source, prepared)
         quantize_dynamic(str(prepared), str(target), weight_type=QuantType.QInt8, per_channel=True)
 
 
 def _quantise_statically(source: Path, target: Path, batches: list[Flat]) -> None:
     with tempfile.TemporaryDirectory() as folder, _quiet():
         prepared = Path(folder) / MODEL
-        quant_pre_process(str(source), str(prepared), auto_merge=True)
+        _prepare(source, prepared)
         quantize_static(
             str(prepared),
             str(target),

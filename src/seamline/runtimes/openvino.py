@@ -95,6 +95,8 @@ def _quantised(graph: Any, plan: Plan, calibration: Calibration) -> Any:
     nncf.set_log_level(logging.ERROR)
     data = nncf.Dataset([[np.asarray(array) for array in batch] for batch in calibration.batches])
     options: dict[str, Any] = {"preset": nncf.QuantizationPreset.MIXED, "subset_size": len(calibration.batches)}
+    if _attends(graph):
+        options["model_type"] = nncf.ModelType.TRANSFORMER
     score = calibration.score
     if plan.variant != "accuracy-aware" or score is None:
         return nncf.quantize(graph, data, **options)
@@ -105,6 +107,12 @@ def _quantised(graph: Any, plan: Plan, calibration: Calibration) -> Any:
     return nncf.quantize_with_accuracy_control(
         graph, data, data, validation_fn=rate, max_drop=calibration.max_drop, **options
     )
+
+
+def _attends(graph: Any) -> bool:
+    """Whether it is a transformer, whose attention loses its meaning when it is quantised as other layers are."""
+    kinds = [operation.get_type_name() for operation in graph.get_ops()]
+    return "ScaledDotProductAttention" in kinds or kinds.count("Softmax") > 1
 
 
 class _Compiled:

@@ -21,11 +21,13 @@ from seamline.frameworks.torch.frozen.site import Site, Tensors
 from seamline.frameworks.torch.inference.form import CallForm, Form, Slot
 from seamline.frameworks.torch.inference.portable import ONNX, PROBLEM, TorchPortable, call_with_tensors
 
-Precision = Literal["auto", "fp32", "bf16", "int8"]
+Precision = Literal["auto", "fastest", "fp32", "bf16", "int8"]
 
 PLAIN = "plain"
-BUDGET_S = 20.0
+BUDGET_S = {"auto": 20.0, "fastest": 45.0, "bf16": 20.0, "int8": 20.0}
 """After this, nothing more is tried."""
+WORTH_QUANTISING_S = 0.2
+"""A part that is computed faster than this gains less than quantising it costs."""
 WORTH_EXPORTING_S = 0.02
 """A part that is computed faster than this gains less than the export to another runtime costs."""
 CLEARLY_FASTER = 1.1
@@ -33,9 +35,15 @@ TRY_S, FEWEST_ROWS, ROUNDS = 0.5, 8, 2
 
 FARTHEST = {"fp32": 1e-5, "bf16": 2e-2, "int8": 1e-1}
 """How far features may be from the plain ones, relative to their length."""
-_WANTED = {"auto": ("bf16", "fp32"), "fp32": (), "bf16": ("bf16",), "int8": ("int8",)}
+_WANTED = {
+    "auto": ("bf16", "fp32"),
+    "fastest": ("int8", "bf16", "fp32"),
+    "fp32": (),
+    "bf16": ("bf16",),
+    "int8": ("int8",),
+}
 """Precisions in the order in which they are tried; once one has a clearly faster way, that is enough."""
-_TOO_LONG_TO_BUILD = ("compile", "script", "accuracy-aware")
+_TOO_LONG_TO_BUILD = ("compile", "script", "accuracy-aware", "dynamic")
 
 
 @dataclass(frozen=True)
@@ -77,19 +85,23 @@ def ways(
         try:
             worth = good[0].seconds >= WORTH_EXPORTING_S or precision == "int8"
             workshop = _Workshop(site, inputs, reference, worth_exporting=worth)
+            workshop.worth_quantising = good[0].seconds >= WORTH_QUANTISING_S
         except Exception as error:  # a module that cannot be copied is computed where it is
             return good, {"copy": _first_line(error)}
         for kind in _WANTED[precision]:
             if fastest(good) is not good[0]:
                 break
+            if kind == "int8" and precision == "fastest" and not workshop.worth_quantising:
+                continue
             for runtime, plan in workshop.plans(kind):
                 if only not in (None, plan.name):
                     continue
-                if only is None and time.monotonic() - begin > BUDGET_S:
+                if only is None and time.monotonic() - begin > BUDGET_S[precision]:
                     failed[plan.name] = "there was no time left to try it"
                     continue
                 try:
-                    way = _checked(workshop.build(runtime, plan), inputs, reference)
+                    farthest = FARTHEST[kind] if kind == precision else min(FARTHEST[kind], FARTHEST["bf16"])
+                    way = _checked(workshop.build(runtime, plan), inputs, reference, farthest)
                 except Exception as error:  # another library's; the plain way is always there
                     failed[plan.name] = _first_line(error)
                 else:
@@ -135,6 +147,8 @@ class _Workshop:
         self._like = [(feature.dtype, memory_format(feature)) for feature in features]
         self._device = inputs[0].device.type
 
+    worth_quantising = True
+
     def plans(self, precision: str) -> Iterator[tuple[Runtime, Plan]]:
         runtimes = [registry.runtime(n) for n, entry in registry.entries("runtimes").items() if entry.problem() is None]
         for runtime in runtimes:
@@ -144,7 +158,9 @@ class _Workshop:
 
     def build(self, runtime: Runtime, plan: Plan) -> Way:
         folder = self._scratch.folder(plan.name)
-        calibration = Calibration([[tensor.cpu().numpy() for tensor in self._portable.sample]])
+        # Some rows are left out, so that answers are checked on rows that were not calibrated with.
+        rows = max(1, len(self._portable.sample[0]) * 3 // 4)
+        calibration = Calibration([[tensor.cpu().numpy() for tensor in some_rows(self._portable.sample, rows)]])
         runtime.build(self._portable, plan, folder, calibration)
         return Way(plan.name, plan.precision, self._computing(runtime.load(folder, plan, self._portable.flat)))
 
@@ -174,9 +190,9 @@ class _NeverExported(TorchPortable):
         raise ExportError("it is so fast already that an export would not pay")
 
 
-def _checked(way: Way, inputs: Tensors, reference: Tensors) -> Way:
+def _checked(way: Way, inputs: Tensors, reference: Tensors, farthest: float) -> Way:
     away = distance(way.compute(inputs), reference)
-    if away > FARTHEST[way.precision]:
+    if away > farthest:
         raise ValueError(f"its features are {away:.1e} away from the plain ones")
     return replace(way, distance=away)
 

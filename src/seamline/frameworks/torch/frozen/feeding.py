@@ -187,7 +187,7 @@ def _as_long_as(rows: int, tensor: torch.Tensor) -> torch.Tensor:
     return tensor if len(tensor) == rows else tensor[torch.arange(rows) % len(tensor)]
 
 
-def as_numbers(indices: Sequence[int]) -> Numbers:
+def as_numbers(indices: Sequence[int] | Numbers) -> Numbers:
     return np.asarray(indices, dtype=np.int64)
 
 

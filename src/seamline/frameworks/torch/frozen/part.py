@@ -69,7 +69,8 @@ class FrozenPart:
 
         ``run(batch)`` calls the model as training does, without stepping the optimizer; modules, gradients and random
         numbers are afterwards as they were. ``precision`` bounds what may be tried: ``"fp32"`` gives the bits of the
-        plain forward pass, ``"auto"`` may choose bf16 where the processor has it. ``way`` names what another worker
+        plain forward pass, ``"auto"`` may choose bf16 where the processor has it, ``"fastest"`` also int8 if it is as
+        near to the plain features as bf16 has to be. ``way`` names what another worker
         has chosen, so that all compute alike.
         """
         if all(parameter.requires_grad for parameter in model.parameters()):
@@ -207,6 +208,11 @@ class FrozenPart:
         return load_s + compute_s > READ_S + sum(feature.nbytes for feature in features) / READ_BYTES_PER_S
 
     # Feeding
+
+    def adopt(self, batch: Any, numbers: Sequence[int]) -> None:
+        """Remember the features of a batch that was loaded before, and that the model is about to see."""
+        if self._recall is not None:
+            self._recall.adopt(batch, numbers)
 
     def epoch(self, batches: Sequence[Sequence[int]], load: Load, load_rows: LoadRows | None = None) -> Iterator[Any]:
         """The batches of one epoch, from what is remembered if all of it is, else from ``load()``.

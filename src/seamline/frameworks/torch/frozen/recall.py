@@ -41,6 +41,11 @@ class Recall:
         if problem is not None:
             self._drop(problem)
 
+    def adopt(self, batch: Any, numbers: Sequence[int] | Numbers) -> None:
+        """Remember what will be computed of a batch that somebody else has loaded."""
+        if self.on and not self._feeding.hand_out(batch, as_numbers(numbers)):
+            self._drop("rows have different forms")
+
     def close(self) -> None:
         self.on = False
         self._feeding.cache.close()
@@ -100,8 +105,8 @@ class Recall:
 
     def _loaded(self, numbers: Sequence[Numbers], batches: Iterable[Any], trusted: Callable[[], bool]) -> Iterator[Any]:
         for some, batch in zip(numbers, batches, strict=True):
-            if self.on and trusted() and not self._feeding.hand_out(batch, some):
-                self._drop("rows have different forms")
+            if trusted():
+                self.adopt(batch, some)
             yield batch
 
     def _drop(self, reason: str) -> None:

@@ -79,9 +79,8 @@ class Split:
         if not crossing:
             raise CannotTraceError("nothing that it computes first is frozen")
         self.example = [values[node] for node in crossing]
-        if len({tensor.untyped_storage().data_ptr() for tensor in (*self.example, *inputs)}) < len(crossing) + len(
-            inputs
-        ):
+        memory = [tensor.untyped_storage().data_ptr() for tensor in self.example]
+        if len(set(memory) - {tensor.untyped_storage().data_ptr() for tensor in inputs}) < len(memory):
             raise CannotTraceError("values that go from its frozen to its trainable part share their memory")
         return crossing
 

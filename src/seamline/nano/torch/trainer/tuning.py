@@ -18,9 +18,9 @@ from seamline.frameworks.torch.frozen import FrozenPart
 from seamline.nano.torch.training.choice import (
     Choice,
     Compile,
+    Layout,
     Setting,
     apply_compiler,
-    apply_layout,
     candidates,
 )
 from seamline.nano.torch.training.features import Caching, FeatureLoader, can_remember, find_frozen, some_frozen
@@ -44,27 +44,47 @@ class Tuner(Callback):
     def __init__(self, *, compile_too: Compile, caching: Caching) -> None:
         self._compile = compile_too
         self._caching: Caching = caching
+        self._begun = False
         self._part: FrozenPart | None = None
-        self._looks_for_frozen = False
         self._choice: Choice | None = None
+        self._layout: Layout | None = None
 
     def on_train_start(self, trainer: LightningTrainer, module: LightningModule) -> None:
-        self._looks_for_frozen = some_frozen(module)
+        self._begun = False
+
+    def on_train_batch_start(
+        self, trainer: LightningTrainer, module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if not self._begun:
+            self._begin(trainer, module, batch)
+        if self._choice is None:
+            return
+        self._choice.next_step()
+        if self._choice.chosen is not None:
+            module.__dict__.pop("training_step", None)
+
+    def _begin(self, trainer: LightningTrainer, module: LightningModule, batch: Any) -> None:
+        """With the first batch: a frozen part chooses its way and the rest stays as it is; else steps are compared."""
+        self._begun = True
+        self._part = self._frozen(trainer, module, batch) if some_frozen(module) else None
+        self._choice = self._compared(trainer, module) if self._part is None else None
+
+    def _compared(self, trainer: LightningTrainer, module: LightningModule) -> Choice:
         precision = trainer.precision_plugin
-        ours = isinstance(precision, ChosenPrecision)
+        layout = self._layout = Layout(module)
 
         def apply(setting: Setting) -> None:
             if isinstance(precision, ChosenPrecision):
                 precision.bf16 = setting.bf16
-            apply_layout(module, setting)
+            layout.apply(setting)
             apply_compiler(module, setting)
 
-        found = candidates(module, bf16=ours)
+        found = candidates(module, bf16=isinstance(precision, ChosenPrecision))
         if trainer.world_size > 1 and any(setting.channels_last for setting in found):
             # Gradients travel in buckets that were laid out as the weights were then, so the layout is settled first.
             found = [setting for setting in found if setting.channels_last]
         self._guard(module)
-        self._choice = Choice(
+        return Choice(
             found,
             apply,
             steps_in_run=trainer.estimated_stepping_batches * trainer.accumulate_grad_batches,
@@ -89,20 +109,7 @@ class Tuner(Callback):
 
         module.__dict__["training_step"] = guarded
 
-    def on_train_batch_start(
-        self, trainer: LightningTrainer, module: LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        if self._looks_for_frozen:
-            self._find_frozen(trainer, module, batch)
-        assert self._choice is not None
-        if self._part is None:
-            self._choice.next_step()
-        if self._part is not None or self._choice.chosen is not None:
-            module.__dict__.pop("training_step", None)
-
-    def _find_frozen(self, trainer: LightningTrainer, module: LightningModule, batch: Any) -> None:
-        """Look once, with the first batch; what is found has chosen its way, and the rest stays as it is."""
-        self._looks_for_frozen = False
+    def _frozen(self, trainer: LightningTrainer, module: LightningModule, batch: Any) -> FrozenPart | None:
         assert trainer.fit_loop._combined_loader is not None
         loader = trainer.fit_loop._combined_loader.flattened[0]
         features = loader.remember_features() if isinstance(loader, SharedLoader) else loader
@@ -112,7 +119,7 @@ class Tuner(Callback):
             with trainer.precision_plugin.train_step_context(), _silent(module):
                 return step(module, item, 0)
 
-        self._part = find_frozen(
+        return find_frozen(
             module,
             batch,
             run,
@@ -125,8 +132,7 @@ class Tuner(Callback):
     def on_train_batch_end(
         self, trainer: LightningTrainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        assert self._choice is not None
-        if self._part is None:
+        if self._choice is not None:
             self._choice.step_done()
 
     def on_train_end(self, trainer: LightningTrainer, module: LightningModule) -> None:
@@ -142,7 +148,9 @@ class Tuner(Callback):
             self._part = None
         module.__dict__.pop("training_step", None)
         apply_compiler(module, Setting())
-        apply_layout(module, Setting())
+        if self._layout is not None:
+            self._layout.apply(Setting())
+            self._layout = None
         if isinstance(trainer.precision_plugin, ChosenPrecision):
             trainer.precision_plugin.bf16 = False
 

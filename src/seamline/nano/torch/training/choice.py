@@ -167,13 +167,21 @@ def _listed(usual: dict[Setting, float]) -> str:
     return ", ".join(f"{setting} {1000 * seconds:.0f} ms" for setting, seconds in usual.items())
 
 
-def apply_layout(model: nn.Module, setting: Setting) -> None:
-    """Bring the weights into the memory layout of a setting; their values stay."""
-    layout = torch.channels_last if setting.channels_last else torch.contiguous_format
-    with torch.no_grad():
-        for tensor in (*model.parameters(), *model.buffers()):
-            if tensor.ndim == 4:
-                tensor.data = tensor.data.contiguous(memory_format=layout)
+class Layout:
+    """How a model's images lie in memory: as its owner has it, or channels last; the values stay."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._tensors = [tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.ndim == 4]
+        self._strides = [tensor.stride() for tensor in self._tensors]
+
+    def apply(self, setting: Setting) -> None:
+        with torch.no_grad():
+            for tensor, strides in zip(self._tensors, self._strides, strict=True):
+                if setting.channels_last:
+                    tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
+                elif tensor.stride() != strides:
+                    own = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+                    tensor.data = own.copy_(tensor.data)
 
 
 def apply_compiler(model: nn.Module, setting: Setting) -> None:

@@ -28,8 +28,8 @@ class FeatureLoader:
         self._order = _Order()
         self._reading = listed(loader, self._order)
         self.part: FrozenPart | None = None
-        self.last: Any = None
-        """The batch that was given last."""
+        self._last: tuple[Any, list[int]] | None = None
+        """The batch that was given last, and the numbers of its rows."""
 
     def __iter__(self) -> Iterator[Any]:
         batches, load = self._drawn()
@@ -38,7 +38,7 @@ class FeatureLoader:
             return
         items = load()
         for place, item in enumerate(items, start=1):
-            self.last = item
+            self._last = item, batches[place - 1]
             yield item
             if (part := self._found()) is not None:  # with this batch
                 yield from part.epoch(batches[place:], lambda: items, self.load_rows)
@@ -46,6 +46,12 @@ class FeatureLoader:
 
     def _found(self) -> FrozenPart | None:
         return self.part
+
+    def give(self, part: FrozenPart) -> None:
+        """What the part remembers, from the batch at hand on."""
+        self.part = part
+        if self._last is not None:
+            part.adopt(*self._last)
 
     def _drawn(self) -> tuple[list[list[int]], Callable[[], Iterator[Any]]]:
         """The rows of each batch of a pass, and how to read them, with the random numbers that the loader would draw.
@@ -149,7 +155,7 @@ def find_frozen(
     """Install the frozen part of a model, the same in all processes; ``loader`` then gives what it remembers."""
 
     def find(way: str | None) -> FrozenPart | None:
-        return FrozenPart.of(model, batch, run, precision="auto", way=way, say=_quiet if peers.rank else say)
+        return FrozenPart.of(model, batch, run, precision="fastest", way=way, say=_quiet if peers.rank else say)
 
     part = find(None) if peers.rank == 0 else None
     way = _gathered(part.way.name if part is not None else None, peers)[0]
@@ -164,7 +170,7 @@ def find_frozen(
         assert loader is not None
         folder = _gathered(new_path(), peers)[0]
         if part.cache(loader.rows, folder):
-            loader.part = part
+            loader.give(part)
     elif problems[0] and not peers.rank:
         say(f"frozen: {part.described} is not cached: {problems[0]}")
     return part

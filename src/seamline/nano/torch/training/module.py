@@ -15,9 +15,9 @@ from seamline.frameworks.torch.replica import reached
 from seamline.nano.torch.training.choice import (
     Choice,
     Compile,
+    Layout,
     Setting,
     apply_compiler,
-    apply_layout,
     candidates,
 )
 from seamline.nano.torch.training.features import Caching, FeatureLoader, find_frozen, some_frozen
@@ -44,6 +44,7 @@ class TunedModule(nn.Module):
         self._part: FrozenPart | None = None
         self._looks_for_frozen = auto and some_frozen(model)
         self._peers = peers
+        self._layout = Layout(model)
         self._setting = Setting(bf16=bool(bf16))
         self._choosing = auto
         self._compile = compile_too
@@ -51,7 +52,7 @@ class TunedModule(nn.Module):
         self._choice: Choice | None = None
         if auto and peers.size > 1:
             # Gradients travel in buckets that are laid out as the weights are now.
-            apply_layout(model, Setting(channels_last=True))
+            self._layout.apply(Setting(channels_last=True))
         self.__dict__["inner"] = model
         self._checked = peers.size == 1
         if peers.size > 1:
@@ -137,7 +138,7 @@ class TunedModule(nn.Module):
 
     def _bring_into(self, setting: Setting) -> None:
         self.__dict__["_setting"] = setting
-        apply_layout(self.original, setting)
+        self._layout.apply(setting)
         apply_compiler(self.original, setting)
 
     def _agree(self, decision: Any) -> Any:
@@ -156,7 +157,7 @@ class TunedModule(nn.Module):
         if self._part is not None:
             self._part.remove()
         apply_compiler(self.original, Setting())
-        apply_layout(self.original, Setting())
+        self._layout.apply(Setting())
         return cast("nn.Module", self.original)
 
     # Everything else is the original's
