@@ -13,7 +13,8 @@ ROOT = Path(__file__).parent.parent
 
 def run_program(command, **variables):
     """Start a program and read the line of JSON that it prints."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LAUNCHED": str(time.time()), **variables}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "LAUNCHED": str(time.time()), **variables}
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment, cwd=ROOT)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
