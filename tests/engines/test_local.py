@@ -20,7 +20,9 @@ class TestLocalEngine(EngineContract):
 
     @pytest.fixture
     def engine(self):
-        return LocalEngine()
+        engine = LocalEngine()
+        yield engine
+        engine.close()
 
 
 def test_what_workers_print_comes_out_with_their_rank(capfd):
@@ -184,3 +186,74 @@ def test_what_workers_print_can_be_taken_elsewhere(capfd):
     LocalEngine(tell=lambda *line: lines.append(line)).run(lambda world, shard: print("hello"), [0, 0])
     assert sorted(lines) == [(0, "stdout", "hello"), (1, "stdout", "hello")]
     assert capfd.readouterr().out == ""
+
+
+def test_tasks_share_processes_that_go_with_the_engine():
+    engine = LocalEngine()
+    first = engine.map(lambda item: os.getpid(), range(8))
+    second = engine.map(lambda item: os.getpid(), range(8))
+    assert len(set(first)) <= len(os.sched_getaffinity(0))
+    assert set(second) <= set(first)
+    assert os.getpid() not in first
+    engine.close()
+    assert still_running(list(set(first)), within_s=2) == []
+
+
+def test_tasks_that_still_run_are_stopped_by_the_first_failure():
+    def fail_or_wait(item):
+        if item == 1:
+            raise ValueError("stop")
+        time.sleep(60)
+
+    engine = LocalEngine()
+    before = time.monotonic()
+    with pytest.raises(WorkerError, match="stop"):
+        engine.map(fail_or_wait, range(2))
+    assert time.monotonic() - before < 5
+    engine.close()
+
+
+def test_nothing_stays_open_after_many_tasks():
+    engine = LocalEngine()
+    engine.map(abs, range(4))
+    before = psutil.Process().num_fds()
+    for _ in range(3):
+        engine.broadcast(list(range(1000))).release()
+        engine.map(abs, range(20))
+        engine.exchange(lambda item: [b"a", b"b"], [0, 1], lambda number, blocks: number)
+    assert psutil.Process().num_fds() == before
+    engine.close()
+
+
+def test_a_released_broadcast_cannot_be_read_and_says_so():
+    engine = LocalEngine()
+    handle = engine.broadcast("secret")
+    handle.release()
+    with pytest.raises(WorkerError, match="was released"):
+        engine.map(lambda item: handle.value, [0])
+    engine.close()
+
+
+POOL = """
+import os, sys, time
+from pathlib import Path
+from seamline.engines.local import LocalEngine
+def work(item):
+    Path(sys.argv[1], str(item)).write_text(str(os.getpid()))
+    time.sleep(300)
+LocalEngine().map(work, range(2))
+"""
+
+
+def test_no_process_of_the_pool_outlives_a_driver_that_was_killed(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(POOL.replace("sys.argv[1]", repr(str(tmp_path))))
+    driver = subprocess.Popen([sys.executable, str(script)])
+    note = tmp_path / "0"
+    deadline = time.monotonic() + 30
+    while not note.exists() or not note.read_text():
+        assert time.monotonic() < deadline, "the task did not start"
+        time.sleep(0.02)
+    driver.kill()
+    driver.wait()
+    assert still_running([int(note.read_text())], within_s=2) == []

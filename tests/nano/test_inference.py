@@ -390,3 +390,24 @@ def test_sequences_of_any_length(family, accelerator):
         for rows in (1, 3):
             longer = torch.cat([inputs[0]] * 3, 1)[:rows, :length]
             assert np.allclose(accelerated(longer), model(longer).detach(), atol=1e-4)
+
+
+def test_a_model_served_by_openvino_leaves_signal_handlers_usable(tmp_path):
+    """Its CPU plugin replaces the stack on which handlers run; a child process that ended was then the program's end."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import faulthandler, gc, signal, subprocess, threading, torch\n"
+        "from seamline.nano.torch import InferenceOptimizer\n"
+        "faulthandler.enable()\n"
+        "signal.signal(signal.SIGCHLD, lambda *_: None)\n"
+        "model, x = torch.nn.Linear(4, 2), torch.randn(8, 4)\n"
+        "held = [InferenceOptimizer.trace(model, 'openvino', input_sample=x)]\n"
+        "held[0](x)\n"
+        "def drop(): held.clear(); gc.collect()\n"
+        "thread = threading.Thread(target=drop); thread.start(); thread.join()\n"
+        "for _ in range(3): subprocess.run(['true'])\n"
+        "print('alive')\n"
+    )
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "alive" in done.stdout

@@ -16,7 +16,7 @@ from torch import nn
 
 from seamline.core.errors import SeamlineError, UnpicklableError, WorkerError
 from seamline.core.machine import PINNING_VARIABLES, THREAD_VARIABLES
-from seamline.engines.local.packet import Packet
+from seamline.core.packet import Packet
 from seamline.engines.local.service import Service
 from seamline.nano.inference.multi_instance import MultiInstance, to_multi_instance
 

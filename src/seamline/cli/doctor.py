@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -20,6 +22,7 @@ from seamline.core import machine, registry
 from seamline.nano.machine import current_allocator, settings
 from seamline.nano.machine.effect import allocation_loop
 
+_ENGINE_WITHIN_S = 90
 _ISA = {
     "avx2": "AVX2",
     "avx512f": "AVX-512",
@@ -43,7 +46,7 @@ def examine() -> dict[str, Any]:
         "tuning": _tuning(),
         "cuda": _cuda(),
         "extras": _extras(),
-        "engines": {name: _try_engine(name) for name in registry.entries("engines")},
+        "engines": _engines(),
     }
 
 
@@ -121,19 +124,39 @@ def _installed(package: str) -> str | None:
         return None
 
 
+def _engines() -> dict[str, Any]:
+    """Start every engine that is installed, all at the same time: Java and Ray take a while."""
+    names = list(registry.entries("engines"))
+    with ThreadPoolExecutor(len(names)) as pool:
+        return dict(zip(names, pool.map(_try_engine, names), strict=True))
+
+
 def _try_engine(name: str) -> dict[str, Any]:
-    """Start the engine's smallest run; whatever goes wrong is the finding."""
-    entry = registry.entries("engines")[name]
-    problem = entry.problem()
+    """The smallest run of an engine, in a process of its own; whatever goes wrong is the finding."""
+    problem = registry.entries("engines")[name].problem()
     if problem is not None:
         return {"starts": False, "problem": str(problem)}
+    command = [sys.executable, "-c", f"from seamline.cli.doctor import try_here; try_here({name!r})"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_ENGINE_WITHIN_S, check=False)
+        return dict(json.loads(answer.stdout.splitlines()[-1]))
+    except subprocess.TimeoutExpired:
+        return {"starts": False, "problem": f"did not start within {_ENGINE_WITHIN_S} s"}
+    except (IndexError, ValueError):
+        last = (answer.stderr.strip() or f"ended with exit code {answer.returncode}").splitlines()[-1]
+        return {"starts": False, "problem": last}
+
+
+def try_here(name: str) -> None:
+    """Start an engine in this process and print what came of it, as JSON."""
+    finding: dict[str, Any] = {"starts": False, "problem": None}
     try:
         engine = registry.engine(name)
-        ranks = engine.run(_own_rank, [None])
+        finding["starts"] = engine.run(_own_rank, [None]) == [0]
         engine.close()
     except Exception as error:
-        return {"starts": False, "problem": str(error).strip().splitlines()[0]}
-    return {"starts": ranks == [0], "problem": None}
+        finding["problem"] = str(error).strip().splitlines()[0]
+    print(json.dumps(finding))
 
 
 def _own_rank(world: Any, _: None) -> int:

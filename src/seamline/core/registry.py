@@ -1,7 +1,7 @@
 """Where names become objects, and the only place where they do.
 
-Other packages add theirs by an entry point in the group ``seamline.engines``, ``seamline.frameworks``,
-``seamline.syncs``, ``seamline.runtimes`` or ``seamline.data``.
+Other packages add theirs by an entry point in the group ``seamline.engines``, ``seamline.clusters``,
+``seamline.frameworks``, ``seamline.syncs``, ``seamline.runtimes`` or ``seamline.data``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Literal, cast
 
+from seamline.core.cluster import Cluster
 from seamline.core.engine import Engine
 from seamline.core.errors import UnavailableError
 from seamline.core.framework import Framework
@@ -22,7 +23,7 @@ from seamline.core.runtime import Runtime
 from seamline.core.shards import Columns, Shards
 from seamline.core.sync import Sync
 
-Kind = Literal["engines", "frameworks", "syncs", "runtimes", "data"]
+Kind = Literal["engines", "clusters", "frameworks", "syncs", "runtimes", "data"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,17 @@ _OURS: dict[Kind, tuple[Entry, ...]] = {
     "engines": (
         Entry("inline", "seamline.engines.inline:InlineEngine"),
         Entry("local", "seamline.engines.local:LocalEngine"),
+        Entry("ray", "seamline.engines.ray:RayEngine", "ray", "ray"),
+        Entry("spark", "seamline.engines.spark:SparkEngine", "pyspark", "spark"),
+    ),
+    "clusters": (
+        Entry("local", "seamline.engines.clusters.local:LocalCluster"),
+        Entry("spark", "seamline.engines.clusters.spark:open_session", "pyspark", "spark"),
+        Entry("spark-standalone", "seamline.engines.clusters.spark:open_standalone", "pyspark", "spark"),
+        Entry("spark-submitted", "seamline.engines.clusters.spark:open_submitted", "pyspark", "spark"),
+        Entry("spark-program", "seamline.engines.clusters.spark:submit_program", "pyspark", "spark"),
+        Entry("ray", "seamline.engines.clusters.ray:open_ray", "ray", "ray"),
+        Entry("ray-on-spark", "seamline.engines.clusters.ray_on_spark:open_ray_on_spark", "ray", "ray"),
     ),
     "frameworks": (Entry("torch", "seamline.frameworks.torch:TorchFramework", "torch", "torch"),),
     "syncs": (Entry("allreduce", "seamline.sync:AllReduce"),),
@@ -85,6 +97,10 @@ def entries(kind: Kind) -> dict[str, Entry]:
 
 def engine(name: str, **options: Any) -> Engine:
     return cast("Engine", _named("engines", name).load()(**options))
+
+
+def cluster(name: str, **options: Any) -> Cluster:
+    return cast("Cluster", _named("clusters", name).load()(**options))
 
 
 def framework(name: str) -> Framework:

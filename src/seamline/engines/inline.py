@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic
 
-from seamline.core.engine import Listener
+from seamline.core.blocks import produced
+from seamline.core.engine import Block, Item, Listener, Result, Shard, Value
+from seamline.core.errors import WorkerError
+from seamline.core.failure import described
 from seamline.core.world import Alone, World
-
-Shard = TypeVar("Shard")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,18 @@ class InlineWorld(Alone):
             self.listen(0, message)
 
 
+@dataclass(frozen=True, slots=True)
+class InlineBroadcast(Generic[Value]):
+    """The value itself: it is where the tasks are."""
+
+    value: Value
+
+    def release(self) -> None:
+        """Nothing was taken."""
+
+
 class InlineEngine:
-    """Run the only worker here and now; its exceptions are the caller's."""
+    """Run the only worker here and now; its exceptions are the caller's. Tasks run one after the other."""
 
     name = "inline"
 
@@ -40,5 +50,28 @@ class InlineEngine:
             raise ValueError(f"the inline engine runs 1 worker, not {len(shards)}; use the local engine")
         return [task(InlineWorld(listen=listen), shards[0])]
 
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item], *, retries: int = 2) -> list[Result]:
+        return [_call(index, function, item) for index, item in enumerate(items)]
+
+    def exchange(
+        self,
+        produce: Callable[[Item], Sequence[Block]],
+        items: Sequence[Item],
+        consume: Callable[[int, list[Block]], Result],
+    ) -> list[Result]:
+        rows = self.map(lambda item: produced(produce, item, len(items)), items)
+        columns = [[row[number] for row in rows] for number in range(len(items))]
+        return self.map(lambda column: consume(*column), list(enumerate(columns)))
+
+    def broadcast(self, value: Value) -> InlineBroadcast[Value]:
+        return InlineBroadcast(value)
+
     def close(self) -> None:
-        """Nothing outlives ``run``."""
+        """Nothing outlives a call."""
+
+
+def _call(index: int, function: Callable[[Item], Result], item: Item) -> Result:
+    try:
+        return function(item)
+    except Exception as error:
+        raise WorkerError(index, described(error)[0]) from error

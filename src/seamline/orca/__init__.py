@@ -2,6 +2,7 @@
 
 from seamline.core.checkpoint import CheckpointPolicy
 from seamline.core.tuning import Tuning
+from seamline.orca.context import OrcaContext, init_orca_context, stop_orca_context
 from seamline.orca.estimator import Estimator
 
-__all__ = ["CheckpointPolicy", "Estimator", "Tuning"]
+__all__ = ["CheckpointPolicy", "Estimator", "OrcaContext", "Tuning", "init_orca_context", "stop_orca_context"]

@@ -22,6 +22,7 @@ from seamline.core.shards import Columns, Reading, Shard
 from seamline.core.sync import Sync
 from seamline.core.tuning import Tuning
 from seamline.orca import worker
+from seamline.orca.context import OrcaContext
 from seamline.orca.progress import display
 
 ColumnNames = Sequence["str | Sequence[str]"]
@@ -91,7 +92,7 @@ class Estimator:
         label_cols: ColumnNames | None = None,
         shuffle: bool = True,
         callbacks: Sequence[Callback] = (),
-        workers: int = 1,
+        workers: int | None = None,
         max_steps: int | None = None,
         resume: str | os.PathLike[str] | None = None,
         checkpoint: int | CheckpointPolicy | None = None,
@@ -102,10 +103,12 @@ class Estimator:
 
         ``data`` is ``(x, y)`` of arrays, dicts or tuples of arrays, a pandas DataFrame with ``feature_cols`` and
         ``label_cols``, a torch ``Dataset`` or ``DataLoader``, or a function that makes one on each worker.
-        ``batch_size`` counts the rows of a batch over all workers. One worker trains in this process, several in
-        processes of their own. ``resume="auto"`` goes on from the newest checkpoint in ``model_dir``, in the middle
-        of an epoch if need be; ``checkpoint`` is a number of steps or a ``CheckpointPolicy``.
+        ``batch_size`` counts the rows of a batch over all workers. ``workers`` are those of the active context, by
+        default one for each node; without a context one worker trains in this process, which is the default, and
+        several in processes of their own. ``resume="auto"`` goes on from the newest checkpoint in ``model_dir``, in
+        the middle of an epoch if need be; ``checkpoint`` is a number of steps or a ``CheckpointPolicy``.
         """
+        workers = _workers(workers)
         _at_least_one(epochs=epochs, workers=workers, max_steps=max_steps, batch_size=batch_size)
         if isinstance(data, list):
             raise TypeError("a list means several inputs and no targets; to learn, give a tuple (x, y)")
@@ -145,9 +148,10 @@ class Estimator:
         batch_size: int | None = None,
         feature_cols: ColumnNames | None = None,
         label_cols: ColumnNames | None = None,
-        workers: int = 1,
+        workers: int | None = None,
     ) -> dict[str, float]:
         """Loss and metrics over all rows, exact whatever the number of workers."""
+        workers = _workers(workers)
         columns = Columns(features=feature_cols, labels=label_cols)
         shards = self._split_to_read(data, columns, batch_size, workers)
         task = partial(worker.evaluate, framework=self.framework, recipe=self._trained_recipe())
@@ -160,9 +164,10 @@ class Estimator:
         *,
         batch_size: int | None = None,
         feature_cols: ColumnNames | None = None,
-        workers: int = 1,
+        workers: int | None = None,
     ) -> Any:
         """The model's outputs for all rows, in their order, as arrays of the structure that the model returns."""
+        workers = _workers(workers)
         inputs_alone = (data, None) if isinstance(data, tuple) else data
         shards = self._split_to_read(inputs_alone, Columns(features=feature_cols), batch_size, workers)
         task = partial(worker.predict, framework=self.framework, recipe=self._trained_recipe())
@@ -264,9 +269,25 @@ class Estimator:
         return Saving(folder=folder, policy=policy or CheckpointPolicy(), resume=found)
 
 
+def _workers(asked: int | None) -> int:
+    """As many as were asked for, else one for each node of the active context, else one."""
+    context = OrcaContext.current()
+    if asked is not None:
+        return asked
+    return 1 if context is None else context.default_workers()
+
+
 def _run(task: Callable[..., Any], shards: Sequence[Any], listen: Listener | None = None) -> list[Any]:
-    """One worker here, several in processes; an error of ours comes out as itself."""
-    engine = registry.engine("inline" if len(shards) == 1 else "local")
+    """On the active context; without one, one worker here and several in processes.
+
+    An error of ours comes out as itself.
+    """
+    context = OrcaContext.current()
+    if context is None:
+        engine = registry.engine("inline" if len(shards) == 1 else "local")
+    else:
+        context.prepare(len(shards), task)
+        engine = context.engine(len(shards))
     try:
         return engine.run(task, shards, listen=listen)
     except WorkerError as error:
@@ -274,7 +295,8 @@ def _run(task: Callable[..., Any], shards: Sequence[Any], listen: Listener | Non
             raise error.__cause__ from error
         raise
     finally:
-        engine.close()
+        if context is None:
+            engine.close()
 
 
 def _in_order(parts: Sequence[Part]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Iterable
@@ -21,6 +22,18 @@ SHAPES_KEPT = 8
 _PRECISIONS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
 
 
+@functools.cache
+def core() -> Any:
+    """The one that stays for as long as the process does.
+
+    Its CPU plugin gives the thread that loads it a new stack for signal handlers, and takes that memory away when it is
+    destroyed, from whichever thread; the next signal of a child process would then end the program.
+    """
+    made = ov.Core()
+    made.get_property("CPU", "FULL_DEVICE_NAME")  # loads the plugin, before NNCF makes a core of its own
+    return made
+
+
 class OpenVino:
     """Compiled models on the CPU, in the precision that was asked for: left alone, OpenVINO picks bf16 by itself."""
 
@@ -35,13 +48,13 @@ class OpenVino:
             yield Plan(self.name, "int8", "accuracy-aware")
 
     def build(self, model: Portable, plan: Plan, folder: Path, calibration: Calibration) -> None:
-        graph = ov.Core().read_model(model.onnx())
+        graph = core().read_model(model.onnx())
         if plan.precision == "int8":
             graph = _quantised(graph, plan, calibration)
         ov.save_model(graph, folder / MODEL, compress_to_fp16=False)
 
     def load(self, folder: Path, plan: Plan, original: Any = None) -> Predictor:
-        return OpenVinoPredictor(ov.Core().read_model(folder / MODEL), plan)
+        return OpenVinoPredictor(core().read_model(folder / MODEL), plan)
 
 
 class OpenVinoPredictor:
@@ -85,7 +98,7 @@ class OpenVinoPredictor:
                 graph = self._graph.clone()
                 if key is not None:
                     graph.reshape({port: list(shape) for port, shape in zip(graph.inputs, shapes, strict=True)})
-                self._compiled[key] = ov.Core().compile_model(graph, "CPU", self._settings)
+                self._compiled[key] = core().compile_model(graph, "CPU", self._settings)
             return self._compiled[key]
 
 

@@ -10,5 +10,6 @@ class TestMyEngine(EngineContract):
 
 from seamline.testing.engine_contract import EngineContract
 from seamline.testing.framework_contract import FrameworkContract
+from seamline.testing.task_contract import TaskContract
 
-__all__ = ["EngineContract", "FrameworkContract"]
+__all__ = ["EngineContract", "FrameworkContract", "TaskContract"]

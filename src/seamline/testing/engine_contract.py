@@ -19,12 +19,13 @@ import pytest
 from seamline.core.engine import Engine
 from seamline.core.errors import PeerLostError, SeamlineError, UnpicklableError, WorkerError
 from seamline.core.world import World
+from seamline.testing.task_contract import RemoteTaskContract
 
 Pair = namedtuple("Pair", "left right")
 STOPPED_WITHIN_S = 2.0
 
 
-class EngineContract:
+class EngineContract(RemoteTaskContract):
     """Inherit, give a fixture ``engine``, and in ``setup`` the code that makes one in a fresh program."""
 
     setup: ClassVar[str]

@@ -79,6 +79,7 @@ class Block:
     def close(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
+            self._fd = None
 
     def _append(self, data: memoryview) -> Place:
         start = -(-self._end // _ALIGNMENT) * _ALIGNMENT

@@ -7,27 +7,30 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import cloudpickle
 
 from seamline.core import machine
-from seamline.core.engine import Listener
+from seamline.core.engine import Block as Bytes
+from seamline.core.engine import Item, Listener, Result, Shard, Value
 from seamline.core.errors import RunTimeoutError, WorkerError
+from seamline.core.failure import how_it_ended, restored
+from seamline.core.output import Output, Teller, print_with_rank
+from seamline.core.process import start
 from seamline.core.world import World
 from seamline.engines.local.block import Block, Place
-from seamline.engines.local.output import Output, Teller, print_with_rank
-from seamline.engines.local.process import how_it_ended, restored, start
-
-Shard = TypeVar("Shard")
-Result = TypeVar("Result")
+from seamline.engines.local.memory import LocalBroadcast, share
+from seamline.engines.local.pool import Pool
 
 _LOOK_EVERY_S = 0.05
 _CAUSE_WITHIN_S = 1.0
 """How long to wait for the cause once a worker has reported what can only be a consequence."""
+_EXCHANGE_RETRIES = 2
 _LEAVE_WITHIN_S = 1.0
 """How long a worker that was told to stop may take before it is killed."""
 
@@ -38,6 +41,8 @@ class LocalEngine:
     ``threads`` is the number of compute threads of each worker, by default the cores divided by the
     workers. Nothing the user has set in the environment (``OMP_NUM_THREADS``, …) is overridden. After ``timeout_s``
     seconds a run is stopped with ``RunTimeoutError``. ``tell`` gets each line that a worker prints.
+
+    Tasks of ``map`` and ``exchange`` share a pool of one process for each core; these stay until ``close``.
     """
 
     name = "local"
@@ -54,6 +59,9 @@ class LocalEngine:
         self._pin = pin
         self._timeout_s = timeout_s
         self._tell = tell
+        self._pool = Pool(machine.cores().count, threads or 1, tell)
+        self._broadcasts: list[LocalBroadcast[Any]] = []
+        weakref.finalize(self, _give_back, self._pool, self._broadcasts)
 
     def run(
         self,
@@ -74,8 +82,24 @@ class LocalEngine:
         finally:
             gang.stop()
 
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item], *, retries: int = 2) -> list[Result]:
+        return self._pool.map(function, items, retries)
+
+    def exchange(
+        self,
+        produce: Callable[[Item], Sequence[Bytes]],
+        items: Sequence[Item],
+        consume: Callable[[int, list[Bytes]], Result],
+    ) -> list[Result]:
+        return self._pool.exchange(produce, items, consume, _EXCHANGE_RETRIES)
+
+    def broadcast(self, value: Value) -> LocalBroadcast[Value]:
+        handle = share(value)
+        self._broadcasts[:] = [*(each for each in self._broadcasts if not each.released), handle]
+        return handle
+
     def close(self) -> None:
-        """Nothing outlives ``run``."""
+        _give_back(self._pool, self._broadcasts)
 
     def _cores(self, rank: int, size: int) -> tuple[int, ...] | None:
         if not self._pin or self._threads is not None or machine.user_pins():
@@ -84,6 +108,13 @@ class LocalEngine:
 
     def _variables(self, size: int) -> dict[str, str]:
         return machine.thread_settings(self._threads or machine.cores().threads(size))
+
+
+def _give_back(pool: Pool, broadcasts: list[LocalBroadcast[Any]]) -> None:
+    pool.close()
+    for handle in broadcasts:
+        handle.release()
+    broadcasts.clear()
 
 
 class _Worker:

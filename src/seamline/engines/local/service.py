@@ -21,9 +21,10 @@ from typing import Any
 
 from seamline.core import machine
 from seamline.core.errors import WorkerError
-from seamline.engines.local.output import Output, Stream, Teller
-from seamline.engines.local.packet import Packet, receive, send, some
-from seamline.engines.local.process import how_it_ended, restored, start
+from seamline.core.failure import how_it_ended, restored
+from seamline.core.output import Output, Stream, Teller
+from seamline.core.packet import Packet, receive, send, some
+from seamline.core.process import start
 
 _LOOK_EVERY_S = 0.2
 """How often a silent worker is checked; one that dies is heard at once unless a fork of it holds its socket."""
@@ -49,6 +50,10 @@ class ServiceError(WorkerError):
     def __str__(self) -> str:
         where = "" if self.item is None else f" on item {self.item}"
         return f"{self.worker} failed{where}.\n\n{self.traceback}"
+
+
+class ServiceLostError(ServiceError):
+    """The process of a lasting worker has ended by itself, so what it was asked may be asked of another."""
 
 
 class Service:
@@ -193,14 +198,14 @@ class Service:
         for output in self._outputs:
             output.finish()
         with self._changed:
-            self._end = self._end or functools.partial(ServiceError, self._name, self._obituary())
+            self._end = self._end or functools.partial(ServiceLostError, self._name, self._obituary())
             lost = list(self._pending)
             self._pending.clear()
             self._changed.notify_all()
         for answer in lost:
             answer.set_exception(self._end())
 
-    def _resolve(self, failed: bool, packet: Packet) -> None:
+    def _resolve(self, failed: int, packet: Packet) -> None:
         failure = functools.partial(_failure, self._name, packet)
         with self._changed:
             answer = self._pending.popleft()

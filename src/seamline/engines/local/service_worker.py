@@ -13,10 +13,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from seamline.core.failure import described
+from seamline.core.packet import Packet, receive, send, some
+from seamline.core.process import end_with_driver, settle
 from seamline.core.startup import without_collecting
-from seamline.engines.local.packet import Packet, receive, send, some
-from seamline.engines.local.process import described
-from seamline.engines.local.worker import end_with_driver, settle
 
 
 def main() -> None:

@@ -10,15 +10,15 @@ import signal
 import sys
 import threading
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import TypeVar
 
 import cloudpickle
 
 from seamline.core.errors import PeerLostError
+from seamline.core.failure import described
+from seamline.core.process import end_with_driver, settle
 from seamline.core.startup import without_collecting
 from seamline.engines.local.block import Block
-from seamline.engines.local.process import described
 
 T = TypeVar("T")
 
@@ -84,33 +84,3 @@ def _tell_failure(world: LocalWorld, error: BaseException) -> None:
     report = {"traceback": text, "consequence": isinstance(error, PeerLostError), "error": body}
     with contextlib.suppress(OSError):  # the driver may be gone, and then nobody is left to tell
         world.send("failed", report)
-
-
-def settle(cores: list[int] | None) -> None:
-    """Take the cores that were given, and say each line when it is complete."""
-    if cores:
-        os.sched_setaffinity(0, cores)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-
-
-def end_with_driver(lifeline: int) -> int:
-    """Fork a guard that kills this process and all its children once the driver is gone; returns its pid.
-
-    The driver holds the other end of the lifeline and closes it by ending, however that happens. A thread could
-    not do it: while a native library holds the interpreter lock it would not run.
-    """
-    group = os.getpgrp()
-    guard = os.fork()
-    if guard == 0:
-        os.setsid()
-        for fd in [int(entry.name) for entry in Path("/dev/fd").iterdir()]:
-            if fd != lifeline:
-                with contextlib.suppress(OSError):  # the listing's own descriptor is closed already
-                    os.close(fd)
-        os.read(lifeline, 1)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(group, signal.SIGKILL)
-        os._exit(0)
-    os.close(lifeline)
-    return guard

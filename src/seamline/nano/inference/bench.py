@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from seamline.core.errors import RunTimeoutError
-from seamline.engines.local.packet import Packet
+from seamline.core.packet import Packet
 from seamline.engines.local.service import Service
 from seamline.nano.inference.trial import Timing
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from seamline.core import machine
 from seamline.core.errors import SeamlineError
-from seamline.engines.local.packet import Packet
+from seamline.core.packet import Packet
 from seamline.engines.local.service import Service, close_all, in_order, wait_until_all_ready
 
 _BATCHES_EACH = 2

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from seamline.core.errors import SeamlineError, WorkerError
-from seamline.engines.local.packet import Packet
+from seamline.core.packet import Packet
 from seamline.engines.local.service import Service, close_all, in_order, wait_until_all_ready
 from seamline.nano.inference.multi_instance import tensors_travel_as_arrays, without_gradients
 

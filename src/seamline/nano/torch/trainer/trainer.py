@@ -56,11 +56,13 @@ class Trainer(pl.Trainer):
             lightning["devices"] = num_processes
             lightning["use_distributed_sampler"] = False  # the strategy divides batches, exactly
             lightning["strategy"] = LocalStrategy(num_processes, whole_batches=scale_batch, auto=auto)
+        tuner = Tuner(compile_too=compile, caching=cache_frozen)
+        self._tuner = tuner if auto and on_cpu else None
         ours: list[Callback] = []
         if auto and on_cpu:
             tune_allocator()
             use_cores()
-            ours += [Tuner(compile_too=compile, caching=cache_frozen)]
+            ours.append(tuner)
             _choose_precision(lightning)
         if scale_batch and auto_lr and num_processes > 1:
             ours.append(WarmUp(num_processes, WARM_UP_STEPS))
@@ -68,6 +70,16 @@ class Trainer(pl.Trainer):
         super().__init__(callbacks=[*ours, *given], **lightning)
         if auto and on_cpu and num_processes == 1:
             remember_features(self)
+
+    def _fit_impl(self, model: LightningModule, *args: Any, **kwargs: Any) -> None:
+        if self._tuner is None:
+            super()._fit_impl(model, *args, **kwargs)
+            return
+        self._tuner.join(self)
+        try:
+            super()._fit_impl(model, *args, **kwargs)
+        finally:
+            self._tuner.undo(self, model)
 
     @staticmethod
     def compile(

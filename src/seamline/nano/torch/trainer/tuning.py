@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,10 +33,8 @@ class ChosenPrecision(Precision):
 
     bf16 = False
 
-    @contextlib.contextmanager
-    def forward_context(self) -> Iterator[None]:
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
-            yield
+    def forward_context(self) -> AbstractContextManager[Any]:
+        return torch.autocast("cpu", torch.bfloat16) if self.bf16 else contextlib.nullcontext()
 
 
 class Tuner(Callback):
@@ -134,15 +133,20 @@ class Tuner(Callback):
     ) -> None:
         if self._choice is not None:
             self._choice.step_done()
+        if self._choice is None or self._choice.chosen is not None:
+            self._leave(trainer)
 
-    def on_train_end(self, trainer: LightningTrainer, module: LightningModule) -> None:
+    def _leave(self, trainer: LightningTrainer) -> None:
+        """There is nothing more to do in each step, and even hooks that do nothing cost short steps a percent."""
+        trainer.callbacks = [callback for callback in _callbacks(trainer) if callback is not self]  # type: ignore[attr-defined]
+
+    def join(self, trainer: LightningTrainer) -> None:
+        """Be there for the first steps of a run."""
+        if self not in _callbacks(trainer):
+            trainer.callbacks = [self, *_callbacks(trainer)]  # type: ignore[attr-defined]
+
+    def undo(self, trainer: LightningTrainer, module: LightningModule) -> None:
         """The model goes back to its owner as it came, but for what it has learned."""
-        self._undo(trainer, module)
-
-    def on_exception(self, trainer: LightningTrainer, module: LightningModule, exception: BaseException) -> None:
-        self._undo(trainer, module)
-
-    def _undo(self, trainer: LightningTrainer, module: LightningModule) -> None:
         if self._part is not None:
             self._part.remove()
             self._part = None
@@ -153,6 +157,10 @@ class Tuner(Callback):
             self._layout = None
         if isinstance(trainer.precision_plugin, ChosenPrecision):
             trainer.precision_plugin.bf16 = False
+
+
+def _callbacks(trainer: LightningTrainer) -> list[Callback]:
+    return trainer.callbacks  # type: ignore[attr-defined, no-any-return]
 
 
 @dataclass(frozen=True, slots=True)

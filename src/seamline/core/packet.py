@@ -1,4 +1,4 @@
-"""Objects on their way between the driver and a lasting worker."""
+"""Objects on their way between the driver and a worker."""
 
 from __future__ import annotations
 
@@ -13,25 +13,28 @@ from seamline.core import pickling
 
 _SMALL = 64 * 1024
 """Arrays below this size travel inside the pickle."""
-_HEADER = struct.Struct("!?I")
-"""Whether the worker failed, and the number of parts that follow."""
+_HEADER = struct.Struct("!BI")
+"""What kind of message it is, in the words of those who talk, and the number of parts that follow."""
+
+
+Part = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
 class Packet:
     """An object ready to travel: its pickle, then the large arrays that it holds."""
 
-    parts: tuple[bytes | bytearray, ...]
+    parts: tuple[Part, ...]
 
     @classmethod
-    def of(cls, value: object, what: str) -> Packet:
-        """Pack a copy: what happens to ``value`` afterwards does not matter."""
-        arrays: list[bytearray] = []
+    def of(cls, value: object, what: str, *, copy: bool = True) -> Packet:
+        """Pack a copy: what happens to ``value`` afterwards does not matter. Without one it must not change."""
+        arrays: list[Part] = []
 
         def keep_inside(buffer: pickle.PickleBuffer) -> bool:
             raw = buffer.raw()
             if raw.nbytes >= _SMALL:
-                arrays.append(bytearray(raw))
+                arrays.append(bytearray(raw) if copy else raw)
             return raw.nbytes < _SMALL
 
         body = pickling.dumps(value, what, on_buffer=keep_inside)
@@ -41,17 +44,17 @@ class Packet:
         return pickle.loads(self.parts[0], buffers=self.parts[1:])
 
 
-def send(to: socket.socket, failed: bool, packet: Packet) -> None:
-    sizes = struct.pack(f"!{len(packet.parts)}Q", *map(len, packet.parts))
-    to.sendall(_HEADER.pack(failed, len(packet.parts)) + sizes)
+def send(to: socket.socket, kind: int, packet: Packet) -> None:
+    sizes = struct.pack(f"!{len(packet.parts)}Q", *(memoryview(part).nbytes for part in packet.parts))
+    to.sendall(_HEADER.pack(kind, len(packet.parts)) + sizes)
     for part in packet.parts:
         to.sendall(part)
 
 
-def receive(read: Callable[[int], bytearray]) -> tuple[bool, Packet]:
-    failed, count = _HEADER.unpack(read(_HEADER.size))
+def receive(read: Callable[[int], bytearray]) -> tuple[int, Packet]:
+    kind, count = _HEADER.unpack(read(_HEADER.size))
     sizes = struct.unpack(f"!{count}Q", read(8 * count))
-    return failed, Packet(tuple(read(size) for size in sizes))
+    return kind, Packet(tuple(read(size) for size in sizes))
 
 
 def some(source: socket.socket, into: memoryview) -> int:

@@ -1,0 +1,1 @@
+"""What a context opens and closes: one file for each kind of cluster."""

@@ -1,0 +1,83 @@
+"""What a worker does inside its actor."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any, TypeVar
+
+import cloudpickle
+import ray
+from ray.util import get_node_ip_address
+
+from seamline.core.errors import PeerLostError
+from seamline.engines.ray.broadcast import Known
+from seamline.engines.ray.outcome import Outcome
+from seamline.engines.ray.parcel import Parcel
+
+T = TypeVar("T")
+
+
+class RayWorld:
+    """A world whose members meet at an actor."""
+
+    def __init__(self, rank: int, size: int, meeting: Any) -> None:
+        self.rank = rank
+        self.size = size
+        self.host = get_node_ip_address()  # type: ignore[no-untyped-call]
+        self._meeting = meeting
+        self._reports = 0
+        self._reporting = threading.Lock()
+
+    def all_gather(self, value: T) -> list[T]:
+        body = cloudpickle.dumps(value, protocol=5)
+        try:
+            values, why = ray.get(self._meeting.gather.remote(self.rank, body))
+        except ray.exceptions.RayActorError as error:
+            raise PeerLostError("the process where the workers meet is gone") from error
+        if values is None:
+            raise PeerLostError(why)
+        return [cloudpickle.loads(each) for each in values]
+
+    def report(self, message: object) -> None:
+        body = cloudpickle.dumps(message, protocol=5)
+        with self._reporting:
+            self._meeting.report.remote(self.rank, self._reports, body)
+            self._reports += 1
+
+    def leave(self) -> None:
+        """Return once all reports are where the driver finds them."""
+        ray.get(self._meeting.leave.remote(self.rank, self._reports))
+
+
+class Worker:
+    """One member of a gang: an actor, so a process of its own that lives as long as the run."""
+
+    def __init__(self, rank: int, size: int, meeting: Any, paths: list[str]) -> None:
+        self._rank = rank
+        self._size = size
+        self._meeting = meeting
+        find_modules(paths)
+
+    def __repr__(self) -> str:
+        """What Ray puts in front of the lines that this worker prints."""
+        return f"worker {self._rank}"
+
+    def run(self, known: Known, task: Parcel, shard: Parcel) -> Outcome:
+        world = RayWorld(self._rank, self._size, self._meeting)
+        try:
+            known.install()
+            result = task.open()(world, shard.open())
+            outcome = Outcome(Parcel.of(result, "the result"))
+        except BaseException as error:
+            outcome = Outcome.of_failure(error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if outcome.result is not None:
+            world.leave()
+        return outcome
+
+
+def find_modules(paths: list[str]) -> None:
+    """Find the modules that the driver finds, those next to its script included."""
+    sys.path += [path for path in paths if path not in sys.path]

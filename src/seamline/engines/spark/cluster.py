@@ -1,0 +1,162 @@
+"""A Spark cluster of our own on this machine: a master and its workers, for as long as this process lives."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from seamline.core.errors import SeamlineError
+from seamline.engines.spark import guard, log
+from seamline.engines.spark.java import java_home
+from seamline.engines.spark.session import LOOPBACK, pyspark_session
+
+_LOOK_EVERY_S = 0.05
+_ANY_PORT = ("--host", LOOPBACK, "--port", "0", "--webui-port", "0")
+_DAEMON_MEMORY = "256m"
+_LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Master and workers do next to nothing, and need not be good at it."""
+
+
+class StandaloneCluster:
+    """A master and ``workers`` workers on the loopback interface, with ports that were free.
+
+    ``conf`` is what a session needs to use it: nobody else can, for it takes a secret. The cluster ends with ``stop``
+    or with this process, however that happens, and leaves no files.
+    """
+
+    def __init__(
+        self, workers: int = 2, cores_per_worker: int = 1, memory: str = "1g", *, start_within_s: float = 90.0
+    ) -> None:
+        self.workers = workers
+        self._memory = memory
+        self._deadline = time.monotonic() + start_within_s
+        self._folder = Path(tempfile.mkdtemp(prefix="seamline-spark-"))  # for this user's eyes alone
+        self._secret = secrets.token_hex(32)
+        self._guard = _start_guard(self._folder)
+        try:
+            self.url = self._start_master()
+            self._start_workers(cores_per_worker)
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def conf(self) -> dict[str, str]:
+        """Settings for a session on this cluster: its address, its secret, and executors that fill the workers."""
+        return {
+            "spark.master": self.url,
+            "spark.executor.memory": self._memory,
+            "spark.authenticate": "true",
+            "spark.authenticate.secret": self._secret,
+        }
+
+    @property
+    def processes(self) -> list[psutil.Process]:
+        """Everything that runs for the cluster at this moment, executors included."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            first = psutil.Process(self._guard.pid)
+            family = [first, *first.children(recursive=True)]
+            return [process for process in family if _lives(process)]
+        return []
+
+    def stop(self) -> None:
+        """End everything and remove its files; twice is as good as once."""
+        processes = self.processes
+        for stream in (self._guard.stdin, self._guard.stdout):
+            if stream is not None:
+                stream.close()
+        self._guard.wait()
+        psutil.wait_procs(processes, timeout=5)
+
+    def __enter__(self) -> StandaloneCluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _start_master(self) -> str:
+        process, told = self._launch("master", "org.apache.spark.deploy.master.Master", *_ANY_PORT)
+        return self._wait_for(r"Starting Spark master at (spark://\S+)", told, process)
+
+    def _start_workers(self, cores: int) -> None:
+        started = []
+        for number in range(self.workers):
+            room = ("--cores", str(cores), "--memory", self._memory)
+            place = ("--work-dir", str(self._folder / f"work-{number}"))
+            main = "org.apache.spark.deploy.worker.Worker"
+            started.append(self._launch(f"worker-{number}", main, *_ANY_PORT, *room, *place, self.url))
+        for process, told in started:
+            self._wait_for(r"(Successfully registered with master)", told, process)
+
+    def _launch(self, name: str, main: str, *options: str) -> tuple[psutil.Process, Path]:
+        told = self._folder / f"{name}.log"
+        assert self._guard.stdin is not None
+        assert self._guard.stdout is not None
+        settings = self._folder / "spark.conf"
+        settings.write_text(f"spark.authenticate true\nspark.authenticate.secret {self._secret}\n")
+        command = [str(spark_home() / "bin" / "spark-class"), main, "--properties-file", str(settings), *options]
+        self._guard.stdin.write(json.dumps({"command": command, "log": str(told)}) + "\n")
+        self._guard.stdin.flush()
+        return psutil.Process(int(self._guard.stdout.readline())), told
+
+    def _wait_for(self, pattern: str, told: Path, process: psutil.Process) -> str:
+        """What the log says once it does; an error with the end of the log where it never will."""
+        while True:
+            text = told.read_text()
+            found = re.search(pattern, text)
+            if found:
+                return found[1]
+            running = _lives(process)
+            if not running or time.monotonic() > self._deadline:
+                how = "did not start in time" if running else "ended while it started"
+                last = "\n".join(text.splitlines()[-20:])
+                raise SeamlineError(f"the Spark {told.stem} {how}; this is the last that it said:\n{last}")
+            time.sleep(_LOOK_EVERY_S)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def spark_home() -> Path:
+    """The folder of the Spark that pyspark uses: ``SPARK_HOME``, or pyspark's own."""
+    pyspark_session()
+    from pyspark.find_spark_home import _find_spark_home
+
+    return Path(_find_spark_home())
+
+
+def _start_guard(folder: Path) -> subprocess.Popen[str]:
+    local = folder / "local"
+    local.mkdir()
+    ours = {
+        "JAVA_HOME": str(java_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_NO_DAEMONIZE": "1",
+        "SPARK_LOCAL_IP": LOOPBACK,
+        "SPARK_LOCAL_DIRS": str(local),
+        "SPARK_DAEMON_MEMORY": _DAEMON_MEMORY,
+        "SPARK_DAEMON_JAVA_OPTS": f"{log.option(log.for_cluster(folder))} -Dspark.master.rest.enabled=false {_LIGHT}",
+    }
+    return subprocess.Popen(
+        [sys.executable, guard.__file__, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ours},
+        start_new_session=True,
+    )

@@ -1,0 +1,138 @@
+"""The Spark session that an engine works with: the one there is, or a quiet one of our own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from seamline.core.errors import SeamlineError, UnavailableError
+from seamline.engines.spark import log
+from seamline.engines.spark.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOPBACK = "127.0.0.1"
+_OLDEST = (4, 0)
+_TRIES = 4
+"""How often a task may be lost in local mode, as on a cluster; without a number Spark gives up the first time."""
+
+
+def session(conf: Mapping[str, str] | None = None) -> SparkSession:
+    """The active session as it is, or a new one with these settings on top of ours.
+
+    Ours: no web page, errors in one line each, this Python on the executors, and nothing but the loopback interface
+    where driver and executors are on one machine.
+    """
+    return active() or start(conf or {})
+
+
+def active() -> SparkSession | None:
+    """The session of this process, if it has one that works."""
+    spark_session = pyspark_session()
+    found: SparkSession | None = spark_session.getActiveSession()
+    if found is not None and found.sparkContext._jsc is not None:
+        return found
+    return None
+
+
+def start(conf: Mapping[str, str]) -> SparkSession:
+    """A new session; ``SeamlineError`` in one sentence where Spark cannot start."""
+    settings = {**defaults(conf.get("spark.master")), **conf}
+    master = settings.get("spark.master", "")
+    if on_this_machine(master):
+        for key in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
+            settings[key] = f"{log.option(log.DRIVER)} {conf.get(key, '')}".strip()
+    builder = pyspark_session().builder
+    with _environment(master), _unseen(settings) as seen:
+        for key, value in seen.items():
+            builder = builder.config(key, value)
+        try:
+            return builder.getOrCreate()
+        except Exception as error:
+            raise SeamlineError(f"Spark did not start with {master or 'its defaults'}: {_gist(error)}") from error
+
+
+def defaults(master: str | None) -> dict[str, str]:
+    """Settings that a session of ours starts with; whoever has submitted the program has chosen its master."""
+    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    if master is None and "PYSPARK_GATEWAY_PORT" in os.environ:
+        return settings
+    settings |= {"spark.master": master or f"local[*,{_TRIES}]", "spark.app.name": "seamline"}
+    if on_this_machine(settings["spark.master"]):
+        settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    return settings
+
+
+def on_this_machine(master: str) -> bool:
+    """Whether driver and executors share this machine, so that nothing has to be reachable from outside."""
+    return master.startswith(("local", f"spark://{LOOPBACK}:"))
+
+
+def pyspark_session() -> type[SparkSession]:
+    """Spark's own class, imported; ``UnavailableError`` where pyspark is missing or too old."""
+    try:
+        with warnings.catch_warnings():  # pyspark warns of every pandas 3, whether anyone uses it or not
+            warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+            import pyspark
+            from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise UnavailableError.needs("pyspark", "spark") from error
+    if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < _OLDEST:
+        raise UnavailableError(
+            f"pyspark {pyspark.__version__} is too old, Seamline needs 4.0 or later; "
+            'pip install --upgrade "seamline[spark]"'
+        )
+    return SparkSession
+
+
+@contextlib.contextmanager
+def _environment(master: str) -> Iterator[None]:
+    """The variables that Spark reads while it starts, put back afterwards."""
+    ours = {"JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if on_this_machine(master):
+        ours["SPARK_LOCAL_IP"] = LOOPBACK
+    else:  # what the executors call Python is theirs to say
+        ours["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _unseen(settings: dict[str, str]) -> Iterator[dict[str, str]]:
+    """The settings to name, with secrets in a file instead where a JVM would have them on its command line."""
+    from pyspark import SparkContext
+
+    hidden = {key: value for key, value in settings.items() if key.endswith(".secret")}
+    if not hidden or SparkContext._gateway is not None or "PYSPARK_SUBMIT_ARGS" in os.environ:
+        yield settings
+        return
+    with tempfile.NamedTemporaryFile("w", prefix="seamline-", suffix=".conf") as file:
+        file.write("".join(f"{key} {value}\n" for key, value in hidden.items()))
+        file.flush()
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {file.name} --load-spark-defaults pyspark-shell"
+        try:
+            yield {key: value for key, value in settings.items() if key not in hidden}
+        finally:
+            del os.environ["PYSPARK_SUBMIT_ARGS"]
+
+
+def _gist(error: Exception) -> str:
+    """The first line that says something, without the Java stack."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line and not line.startswith(("at ", ":", "An error occurred"))]
+    java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    return (java or told or [type(error).__name__])[0]

@@ -1,0 +1,401 @@
+"""The Spark engine: the engine contract in local mode and on a cluster, and what Spark's faults must not cost."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from seamline.core import registry
+from seamline.core.errors import RunTimeoutError, SeamlineError, WorkerError
+from seamline.core.framework import Feed, Job, Recipe
+from seamline.core.shards import Columns, Reading
+from seamline.engines.local import LocalEngine
+from seamline.engines.spark import SparkEngine
+from seamline.engines.spark.session import active
+from seamline.testing import EngineContract
+from tests.engines.spark_cluster import in_one_process, on_a_cluster
+
+KINDS = {"local": in_one_process, "cluster": on_a_cluster}
+ENDED_WITHIN_S = 10.0
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def spark(request):
+    """One session of each kind; pytest runs all tests of one before it makes the next."""
+    with KINDS[request.param]() as (session, conf):
+        session.test_conf = conf
+        yield session
+
+
+@pytest.fixture
+def engine(spark):
+    return SparkEngine(spark)
+
+
+only_on_a_cluster = pytest.mark.parametrize("spark", ["cluster"], indirect=True)
+
+
+class TestSparkEngine(EngineContract):
+    @pytest.fixture(autouse=True)
+    def _program(self, spark):
+        conf = {**spark.test_conf, "spark.cores.max": "2"}
+        type(self).setup = f"from seamline.engines.spark import SparkEngine; engine = SparkEngine(conf={conf!r})"
+
+
+# Same numbers
+
+
+def train(engine):
+    import torch
+    from torch import nn
+
+    from seamline.orca import worker
+    from tests.orca.networks import make_network, make_rows
+
+    model = make_network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    recipe = Recipe(model=model, optimizer=optimizer, loss=nn.CrossEntropyLoss(), sync=registry.sync("allreduce"))
+    shards = registry.shards(make_rows(), Columns()).split(2, Reading(batch_size=16, shuffle=True, seed=0))
+    task = partial(worker.fit, framework="torch", recipe=recipe, job=Job(epochs=2))
+    return engine.run(task, [Feed(shard, None) for shard in shards])[0]
+
+
+def test_two_workers_learn_bit_for_bit_what_they_learn_in_local_processes(spark):
+    here = train(LocalEngine(threads=1)).state["model"]
+    there = train(SparkEngine(spark, threads=1)).state["model"]
+    assert list(here) == list(there)
+    for name, weight in here.items():
+        np.testing.assert_array_equal(weight.numpy(), there[name].numpy())
+
+
+# Room
+
+
+def test_too_many_workers_are_refused_before_anything_starts(spark, tmp_path):
+    engine = SparkEngine(spark, slots_within_s=0.2)
+    before = time.monotonic()
+    with pytest.raises(SeamlineError, match=r"9 workers asked, but the cluster has 4 free slots; use fewer workers"):
+        engine.run(lambda world, shard: (tmp_path / "started").touch(), range(9))
+    assert time.monotonic() - before < 5
+    assert not list(tmp_path.iterdir())
+
+
+def test_cores_for_each_worker_are_counted_and_need_a_cluster(spark):
+    def threads(world, shard):
+        return os.environ["OMP_NUM_THREADS"]
+
+    engine = SparkEngine(spark, task_cores=2)
+    if spark.sparkContext.master.startswith("local"):
+        with pytest.raises(SeamlineError, match="task_cores=2 needs a cluster"):
+            engine.run(threads, [0])
+    else:
+        assert engine.run(threads, [0, 0]) == ["2", "2"]
+        impatient = SparkEngine(spark, task_cores=2, slots_within_s=0.2)
+        with pytest.raises(SeamlineError, match="3 workers asked, but the cluster has 2 free slots"):
+            impatient.run(threads, [0, 0, 0])
+
+
+# What is seen from outside
+
+
+def command_lines(pids):
+    return "\n".join(Path(f"/proc/{pid}/cmdline").read_text() for pid in pids if psutil.pid_exists(pid))
+
+
+@only_on_a_cluster
+def test_a_cluster_of_our_own_is_for_this_program_alone(spark):
+    family = psutil.Process().children(recursive=True)
+    jvms = [process for process in family if process.name() == "java"]
+    assert len(jvms) >= 4, "the driver's, the master's and two workers'"
+    assert spark.test_conf["spark.authenticate.secret"] not in command_lines(process.pid for process in family)
+    listening = [c.laddr.ip for jvm in jvms for c in jvm.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    assert len(listening) >= 4
+    assert {ip.removeprefix("::ffff:") for ip in listening} == {"127.0.0.1"}
+
+
+# What workers are told, and what they say
+
+
+def test_workers_know_their_host_threads_and_folder(spark, monkeypatch):
+    monkeypatch.setenv("MKL_NUM_THREADS", "7")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+    def look(world, shard):
+        return world.host, os.environ["OMP_NUM_THREADS"], os.environ["MKL_NUM_THREADS"], str(Path.cwd())
+
+    assert SparkEngine(spark, threads=3).run(look, [0, 0]) == [("127.0.0.1", "3", "7", str(Path.cwd()))] * 2
+
+
+def test_what_workers_print_arrives_with_their_rank(spark):
+    lines = []
+
+    def speak(world, shard):
+        print(f"I have {shard}")
+        os.write(2, b"native\n")
+        print("no end", end="")
+
+    SparkEngine(spark, tell=lambda *line: lines.append(line)).run(speak, ["a", "b"])
+    for rank, shard in enumerate("ab"):
+        assert [line for line in lines if line[:2] == (rank, "stdout")] == [
+            (rank, "stdout", f"I have {shard}"),
+            (rank, "stdout", "no end"),
+        ]
+        assert (rank, "stderr", "native") in lines
+
+
+def test_the_last_words_of_a_dying_worker_are_heard(spark):
+    lines = []
+
+    def speak_and_die(world, shard):
+        print("my last words", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(WorkerError, match="SIGKILL"):
+        SparkEngine(spark, tell=lambda *line: lines.append(line)).run(speak_and_die, [0])
+    assert (0, "stdout", "my last words") in lines
+
+
+def test_a_broadcast_reaches_workers_that_meet(engine):
+    handle = engine.broadcast({"array": np.arange(100_000)})
+    assert engine.run(lambda world, shard: int(handle.value["array"][shard]), [5, 99_999]) == [5, 99_999]
+    handle.release()
+
+
+def test_a_run_that_takes_too_long_is_stopped_and_says_who_is_late(spark):
+    with pytest.raises(RunTimeoutError, match=r"not done after 1 s; still at work: worker 1"):
+        SparkEngine(spark, timeout_s=1).run(lambda world, shard: time.sleep(shard), [0, 60])
+
+
+def test_the_session_of_the_user_is_used_and_left_running(spark):
+    engine = SparkEngine()
+    assert engine.run(lambda world, shard: shard, [1, 2]) == [1, 2]
+    assert engine.session is spark
+    engine.close()
+    assert active() is spark
+    assert spark.sparkContext.parallelize([1, 2, 3], 1).count() == 3
+
+
+def test_nothing_stays_open_after_many_runs(engine):
+    def count():
+        hubs = [thread for thread in threading.enumerate() if thread.name == "seamline-hub"]
+        return psutil.Process().num_fds(), len(hubs)
+
+    for _ in range(2):
+        engine.run(lambda world, shard: 0, [0, 0])
+        engine.map(lambda item: item, [0, 0])
+    before = count()
+    for _ in range(3):
+        engine.run(lambda world, shard: 0, [0, 0])
+        engine.map(lambda item: item, [0, 0])
+    with pytest.raises(WorkerError):
+        engine.run(lambda world, shard: 1 / 0, [0, 0])
+    deadline = time.monotonic() + 5
+    while count() > before and time.monotonic() < deadline:  # Spark closes its threads' connections when it gets to it
+        time.sleep(0.02)
+    assert count() <= before
+
+
+def test_strangers_at_the_drivers_port_disturb_nobody(engine):
+    def visit(world, shard):
+        # Knock at every port that the driver listens on, say nonsense, and stay.
+        driver = psutil.Process(shard)
+        ports = {c.laddr.port for c in driver.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+        visits = [socket.create_connection(("127.0.0.1", port)) for port in ports]
+        for connection in visits:
+            connection.sendall(b"GET / HTTP/1.0\r\n\r\n" * 20)
+        addresses = {c.laddr.ip for c in driver.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+        return len(visits), addresses, world.all_gather(world.rank)
+
+    for count, addresses, gathered in engine.run(visit, [os.getpid()] * 2):
+        assert count >= 1
+        assert addresses == {"127.0.0.1"}
+        assert gathered == [0, 1]
+
+
+# Faults
+
+
+def note_and_wait(folder):
+    """A task that writes its process ids and works until somebody ends it."""
+
+    def work(world, shard):
+        child = subprocess.Popen(["sleep", "300"])
+        keeper = psutil.Process(os.getppid())
+        jvm = next((parent for parent in keeper.parents() if "java" in parent.name()), keeper)
+        note = folder / f"worker-{world.rank}-{time.monotonic_ns()}.part"
+        note.write_text(f"{os.getpid()} {child.pid} {keeper.pid} {jvm.pid}")
+        note.rename(note.with_suffix(".note"))
+        if world.rank == 1:
+            world.all_gather("never complete")
+        time.sleep(300)
+
+    return work
+
+
+def wait_for_notes(folder, within_s=60):
+    """The process ids by rank, once both workers run."""
+    deadline = time.monotonic() + within_s
+    while len(notes := sorted(folder.glob("*.note"))) < 2:
+        assert time.monotonic() < deadline, "the workers did not start"
+        time.sleep(0.02)
+    return [[int(pid) for pid in note.read_text().split()] for note in notes]
+
+
+def still_running(pids, within_s):
+    deadline = time.monotonic() + within_s
+    alive = list(pids)
+    while alive and time.monotonic() < deadline:
+        alive = [p for p in alive if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE]
+        time.sleep(0.02)
+    return alive
+
+
+class Killer:
+    """Kills one of the processes of a run as soon as all workers are at work, from another process."""
+
+    PROGRAM = """
+import os, signal, sys, time
+from pathlib import Path
+folder, rank, which = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+while len(notes := sorted(folder.glob("*.note"))) < 2:
+    time.sleep(0.02)
+(folder / "killed").write_text(str(time.monotonic()))
+os.kill(int(notes[rank].read_text().split()[which]), signal.SIGKILL)
+"""
+
+    def __init__(self, folder, rank, which):
+        self.folder = folder
+        self.process = subprocess.Popen([sys.executable, "-c", self.PROGRAM, str(folder), str(rank), str(which)])
+
+    def seconds_since(self):
+        assert self.process.wait(10) == 0
+        return time.monotonic() - float((self.folder / "killed").read_text())
+
+
+def test_a_killed_python_of_spark_is_named_and_nothing_stays(engine, tmp_path):
+    killer = Killer(tmp_path, rank=1, which=2)
+    with pytest.raises(WorkerError, match="the Spark task of worker 1 has ended without a word") as caught:
+        engine.run(note_and_wait(tmp_path), [0, 0])
+    assert killer.seconds_since() < ENDED_WITHIN_S
+    assert caught.value.rank == 1
+    first, second = wait_for_notes(tmp_path)
+    assert still_running([*first[:2], *second[:3]], within_s=2) == []
+    assert len(list(tmp_path.glob("*.note"))) == 2, "Spark ran a worker again"
+    assert engine.run(lambda world, shard: shard, [1, 2]) == [1, 2]
+
+
+def test_a_worker_that_ends_alone_takes_its_children_with_it(engine, tmp_path):
+    def lose_the_keeper(world, shard):
+        if world.rank == 1:
+            time.sleep(300)
+        child = subprocess.Popen(["sleep", "300"])
+        (tmp_path / "child").write_text(str(child.pid))
+        for guard in psutil.Process().children():  # it would do the work if it came first
+            if guard.pid != child.pid:
+                guard.suspend()
+        os.kill(os.getppid(), signal.SIGKILL)
+        world.all_gather("the answer is that the run is over")
+
+    with pytest.raises(WorkerError, match="the Spark task of worker 0 has ended without a word"):
+        engine.run(lose_the_keeper, [0, 0])
+    assert still_running([int((tmp_path / "child").read_text())], within_s=2) == []
+
+
+@only_on_a_cluster
+def test_a_lost_executor_is_named_and_nothing_stays(engine, tmp_path):
+    killer = Killer(tmp_path, rank=1, which=3)
+    with pytest.raises(
+        WorkerError,
+        match=r"worker 1 has ended without a word.*executor",
+    ) as caught:
+        engine.run(note_and_wait(tmp_path), [0, 0])
+    assert killer.seconds_since() < ENDED_WITHIN_S
+    assert caught.value.rank in (0, 1)  # both may have been on that executor
+    first, second = wait_for_notes(tmp_path)
+    assert still_running([*first[:2], *second], within_s=2) == []
+    assert len(list(tmp_path.glob("*.note"))) == 2, "Spark ran a worker again"
+    assert engine.run(lambda world, shard: shard, [1, 2]) == [1, 2], "Spark replaces the executor"
+
+
+@only_on_a_cluster
+def test_a_map_survives_the_loss_of_an_executor(engine, tmp_path):
+    def lose_the_executor_once(item):
+        if item == 1 and not (tmp_path / "lost").exists():
+            (tmp_path / "lost").touch()
+            jvm = next(parent for parent in psutil.Process().parents() if "java" in parent.name())
+            jvm.kill()
+            time.sleep(30)
+        return item + 1
+
+    assert engine.map(lose_the_executor_once, range(4)) == [1, 2, 3, 4]
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from seamline.engines.spark import SparkEngine, StandaloneCluster
+from seamline.engines.spark.session import session
+from tests.engines.spark_cluster import LIGHT
+from tests.engines.test_spark import note_and_wait
+folder, kind = Path(sys.argv[1]), sys.argv[2]
+conf = {**LIGHT, "spark.master": "local[2]"}
+if kind == "cluster":
+    cluster = StandaloneCluster(workers=1, cores_per_worker=2)
+    conf = {**LIGHT, **cluster.conf}
+SparkEngine(session(conf)).run(note_and_wait(folder), [0, 0])
+"""
+
+
+@pytest.fixture
+def start_program(tmp_path):
+    """Start a driver with two workers; gives it, and the processes of the whole family."""
+    started = []
+
+    def start(kind):
+        root = Path(__file__).parents[2]
+        environment = {**os.environ, "PYTHONPATH": str(root)}
+        command = [sys.executable, "-c", PROGRAM, str(tmp_path), kind]
+        driver = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
+        started.append(driver)
+        notes = wait_for_notes(tmp_path, within_s=100)
+        family = [process.pid for process in psutil.Process(driver.pid).children(recursive=True)]
+        pids = {*family, *(pid for note in notes for pid in note)}
+        started.extend(psutil.Process(pid) for pid in pids if psutil.pid_exists(pid))
+        return driver, pids
+
+    yield start
+    for process in started:
+        if process.pid and psutil.pid_exists(process.pid):
+            process.kill()
+    started[0].stderr.close()
+    started[0].wait()
+
+
+def test_no_process_outlives_a_driver_that_was_killed(start_program):
+    before = set(Path("/tmp").glob("seamline-spark-*"))
+    driver, pids = start_program("cluster")
+    assert len(pids) > 8
+    assert "spark.driver.host" in command_lines(pids)
+    assert "authenticate.secret" not in command_lines(pids)
+    driver.kill()
+    assert still_running(pids, within_s=ENDED_WITHIN_S) == []
+    assert set(Path("/tmp").glob("seamline-spark-*")) <= before
+
+
+def test_no_process_outlives_ctrl_c(start_program):
+    driver, pids = start_program("local")
+    driver.send_signal(signal.SIGINT)
+    driver.wait(timeout=ENDED_WITHIN_S)
+    assert still_running(pids, within_s=ENDED_WITHIN_S) == []
+    assert b"KeyboardInterrupt" in driver.stderr.read()
