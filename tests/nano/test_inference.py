@@ -393,7 +393,7 @@ def test_sequences_of_any_length(family, accelerator):
 
 
 def test_a_model_served_by_openvino_leaves_signal_handlers_usable(tmp_path):
-    """Its CPU plugin replaces the stack on which handlers run; a child process that ended was then the program's end."""
+    """Its CPU plugin replaces the stack on which handlers run; without care a child that ends is the program's end."""
     program = tmp_path / "program.py"
     program.write_text(
         "import faulthandler, gc, signal, subprocess, threading, torch\n"
