@@ -5,9 +5,10 @@ The only place where the environment is read.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,6 +136,21 @@ def user_pins(environment: Mapping[str, str] = os.environ) -> bool:
 def set_by_user(name: str, environment: Mapping[str, str] = os.environ) -> bool:
     """Whether a variable is there, and not because Seamline has put it there."""
     return name in environment and name not in environment.get(OUR_VARIABLES, "").split(",")
+
+
+@contextlib.contextmanager
+def variables_set(variables: Mapping[str, str]) -> Iterator[None]:
+    """These variables for a while, and what was there before afterwards."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _read(path: Path) -> str:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from seamline.core import registry
 from seamline.core.cluster import Capacity
 from seamline.core.engine import Engine
 from seamline.core.errors import SeamlineError
+from seamline.core.machine import variables_set
 from seamline.core.size import in_bytes, in_words
 from seamline.engines.spark import slots
 from seamline.engines.spark.cluster import StandaloneCluster, spark_home
@@ -105,7 +105,7 @@ def open_session(*, conf: Mapping[str, str], variables: Mapping[str, str], nodes
     there = active()
     if there is not None:
         return SparkCluster(there, "started by this program")
-    with _set(variables):
+    with variables_set(variables):
         session = start(conf)
     _await_executors(session, nodes)
     return SparkCluster(session, "started here", [session.stop])
@@ -164,18 +164,3 @@ def _executors(context: SparkContext) -> int:
         return 1
     scala: Any = context._jsc
     return int(scala.sc().getExecutorMemoryStatus().size()) - 1  # the driver is one of them
-
-
-@contextlib.contextmanager
-def _set(variables: Mapping[str, str]) -> Iterator[None]:
-    """These variables while Spark starts, and what was there before afterwards."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from seamline.core import machine
 from seamline.core.errors import SeamlineError, UnavailableError
 from seamline.engines.spark import log
 from seamline.engines.spark.java import java_home
@@ -99,16 +100,8 @@ def _environment(master: str) -> Iterator[None]:
         ours["SPARK_LOCAL_IP"] = LOOPBACK
     else:  # what the executors call Python is theirs to say
         ours["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
-    before = {name: os.environ.get(name) for name in ours}
-    os.environ.update(ours)
-    try:
+    with machine.variables_set(ours):
         yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 @contextlib.contextmanager
