@@ -44,7 +44,7 @@ def test_mobilenet_on_photographs(mobilenet, photographs):
         x,
         validation_data=(x, y),
         metric=right,
-        includes=["torch-fp32", "onnxruntime-fp32", "openvino-fp32", "openvino-int8", "onnxruntime-static-int8"],
+        includes=["onnxruntime-fp32", "openvino-fp32", "openvino-int8"],
         verbose=0,
     )
     assert report.original.score >= 0.8, "these are the published weights, so they know these photographs"
