@@ -19,41 +19,9 @@ from seamline.core.machine import PINNING_VARIABLES, THREAD_VARIABLES
 from seamline.core.packet import Packet
 from seamline.engines.local.service import Service
 from seamline.nano.inference.multi_instance import MultiInstance, to_multi_instance
+from tests.nano.processes import gone, processes_of_workers, running
 
 pytestmark = pytest.mark.timeout(60)
-
-
-def running(pid):
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def gone(pids, within_s):
-    """Whether none of these processes runs any more after at most this long."""
-    deadline = time.monotonic() + within_s
-    while any(map(running, pids)):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def processes_of_workers():
-    """Workers and their guards, found by the entry point on their command line."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        if f"local.{'service'}_worker" in " ".join(process.info["cmdline"] or []):
-            found.append(process.pid)
-    return found
-
-
-@pytest.fixture
-def no_process_left():
-    before = set(processes_of_workers())
-    yield
-    assert gone(set(processes_of_workers()) - before, within_s=2)
 
 
 @pytest.fixture(scope="module")
@@ -327,18 +295,18 @@ def test_what_cannot_travel_is_named():
 
 
 def test_closing_or_dropping_leaves_no_process(no_process_left):
-    before = set(processes_of_workers())
+    before = processes_of_workers()
     multi = MultiInstance(abs, 2)
-    assert len(set(processes_of_workers()) - before) >= 2
+    assert len(processes_of_workers() - before) >= 2
     multi.close()
-    assert set(processes_of_workers()) <= before
+    assert processes_of_workers() <= before
     multi.close()
     with pytest.raises(SeamlineError, match="closed"):
         multi([1])
     dropped = MultiInstance(abs, 1)
     del dropped
     gc.collect()
-    assert set(processes_of_workers()) <= before
+    assert processes_of_workers() <= before
 
 
 @pytest.fixture

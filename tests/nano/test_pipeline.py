@@ -14,34 +14,9 @@ import torch
 
 from seamline.core.errors import SeamlineError, WorkerError
 from seamline.nano.inference.pipeline import Pipeline
+from tests.nano.processes import processes_of_workers, running
 
 pytestmark = pytest.mark.timeout(60)
-
-
-def running(pid):
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def processes_of_workers():
-    """Workers and their guards, found by the entry point on their command line."""
-    found = set()
-    for process in psutil.process_iter(["cmdline"]):
-        if f"local.{'service'}_worker" in " ".join(process.info["cmdline"] or []):
-            found.add(process.pid)
-    return found
-
-
-@pytest.fixture
-def no_process_left():
-    before = processes_of_workers()
-    yield
-    deadline = time.monotonic() + 2
-    while left := processes_of_workers() - before:
-        assert time.monotonic() < deadline, f"{left} still run"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

@@ -147,6 +147,26 @@ def test_auto_says_what_it_chose_and_the_model_comes_back_as_it_was(capsys):
     assert model[0].weight.dtype == torch.float32
 
 
+@pytest.mark.parametrize("auto", [True, False])
+def test_a_precision_that_was_asked_for_stays(auto):
+    seen = set()
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2))
+    model[0].register_forward_hook(lambda module, inputs, output: seen.add(output.dtype))
+    x = torch.randn(64, 3, 8, 8)
+    loader = DataLoader(TensorDataset(x, torch.arange(64) % 2), 4)
+    nano(precision="bf16", auto=auto)(plain)(model, torch.optim.SGD(model.parameters(), 0.01), loader, epochs=2)
+    assert seen == {torch.bfloat16}
+
+
+def test_a_model_that_its_owner_has_compiled_stays_compiled():
+    model = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 3))
+    for part in model:
+        part.compile(backend="eager")
+    own = [part._compiled_call_impl for part in model]
+    nano()(plain)(model, torch.optim.SGD(model.parameters(), 0.01), DataLoader(rows(), BATCH), epochs=3)
+    assert [part._compiled_call_impl for part in model] == own
+
+
 def test_dropout_differs_between_processes_and_the_order_of_rows_does_not():
     class Dropping(TorchNano):
         def train(self):

@@ -192,7 +192,10 @@ def test_one_problem_is_one_sentence():
 
 
 def test_a_report_without_problems_lets_the_run_go_on():
-    Report((Finding("a", "hm", "warning"), Finding("b", "fine"))).require()
+    report = Report((Finding("a", "hm", "warning"), Finding("b", "fine")))
+    report.require()  # raises where there is a problem
+    assert report.problems == []
+    assert report.warnings == ["hm"]
 
 
 def test_the_report_is_a_table_with_each_finding():

@@ -43,12 +43,12 @@ def test_fp32_is_the_plain_way_and_nothing_else():
     assert failed == {}
 
 
-@pytest.mark.skipif(not machine.has_bf16(), reason="bf16 is hundreds of times slower without hardware for it")
 def test_bf16_ways_are_close_and_give_what_the_plain_one_gives():
     module = learned_norms(frozen(backbone()))
     found, _ = tried(module, "bf16")
     expected = module(X)
-    assert {"torch-channels-last-bf16", "torch-weights-bf16"} <= {way.name for way in found}
+    offered = {"torch-channels-last-bf16", "torch-weights-bf16"} if machine.has_bf16() else {PLAIN}
+    assert offered <= {way.name for way in found}
     for way in found[1:]:
         (features,) = way.compute([X])
         assert 0 < way.distance <= 2e-2

@@ -34,6 +34,7 @@ from seamline.core.engine import Engine
 from seamline.core.errors import SeamlineError
 from seamline.core.world import World
 from seamline.engines.clusters.ray import RayCluster
+from seamline.engines.clusters.spark import SparkCluster
 from seamline.engines.ray.cluster import Cluster as RayConnection
 from seamline.engines.spark import slots
 
@@ -78,7 +79,7 @@ class RayOnSpark(RayCluster):
 
 def open_ray_on_spark(*, spark: Cluster) -> RayOnSpark:
     """Start Ray in the executors of a Spark cluster; both are closed together."""
-    if "spark" not in spark.handles:
+    if not isinstance(spark, SparkCluster):
         raise ValueError("Ray on Spark needs a Spark session; use it with spark, standalone, a yarn or a k8s mode")
     if ray.is_initialized():
         raise SeamlineError("this program is connected to a Ray already; call ray.shutdown() first")

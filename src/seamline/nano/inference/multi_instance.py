@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
-from seamline.core import machine
+from seamline.core import machine, registry
 from seamline.core.errors import SeamlineError
 from seamline.core.packet import Packet
 from seamline.engines.local.service import Service, close_all, in_order, wait_until_all_ready
@@ -118,9 +118,10 @@ def without_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tensors_travel_as_arrays() -> None:
-    """Where torch is in use, let its tensors reach other processes without the cost of torch's own pickles."""
-    if "torch" in sys.modules:
-        import seamline.frameworks.torch  # noqa: F401 - registers how
+    """Let the tensors of the frameworks in use reach other processes without the cost of those frameworks' pickles."""
+    for framework in registry.entries("frameworks").values():
+        if framework.loaded():
+            framework.load()  # which says how its tensors travel
 
 
 def _places(num_processes: int, cores_per_process: int | None) -> list[tuple[tuple[int, ...] | None, int]]:

@@ -20,7 +20,7 @@ from seamline.core.errors import UnpicklableError
 from seamline.frameworks.torch.replica import reached
 from seamline.frameworks.torch.trainee import on_cpu
 from seamline.frameworks.torch.world import TorchWorld
-from seamline.nano.torch.training.choice import Layout, Setting
+from seamline.nano.torch.training.choice import Form, Setting
 from seamline.nano.torch.training.features import some_frozen
 from seamline.nano.torch.training.launching import launch
 from seamline.nano.torch.training.loading import SharedLoader
@@ -77,7 +77,7 @@ class LocalStrategy(DDPStrategy):
         """Begin with equal weights; how gradients are exchanged is settled by the first step."""
         assert self.lightning_module is not None
         if self._auto:
-            Layout(self.lightning_module).apply(Setting(channels_last=True))
+            Form(self.lightning_module).apply(Setting(channels_last=True))
         _sync_module_states(self.lightning_module)
         self._exchanging = False
 

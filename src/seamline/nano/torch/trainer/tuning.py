@@ -16,14 +16,7 @@ from lightning.pytorch.plugins import Precision
 from lightning.pytorch.utilities import rank_zero_info
 
 from seamline.frameworks.torch.frozen import FrozenPart
-from seamline.nano.torch.training.choice import (
-    Choice,
-    Compile,
-    Layout,
-    Setting,
-    apply_compiler,
-    candidates,
-)
+from seamline.nano.torch.training.choice import PLAIN, Choice, Compile, Form, Setting, candidates
 from seamline.nano.torch.training.features import Caching, FeatureLoader, can_remember, find_frozen, some_frozen
 from seamline.nano.torch.training.loading import SharedLoader
 
@@ -46,7 +39,7 @@ class Tuner(Callback):
         self._begun = False
         self._part: FrozenPart | None = None
         self._choice: Choice | None = None
-        self._layout: Layout | None = None
+        self._form: Form | None = None
 
     def on_train_start(self, trainer: LightningTrainer, module: LightningModule) -> None:
         self._begun = False
@@ -70,21 +63,16 @@ class Tuner(Callback):
 
     def _compared(self, trainer: LightningTrainer, module: LightningModule) -> Choice:
         precision = trainer.precision_plugin
-        layout = self._layout = Layout(module)
+        form = self._form = Form(module)
 
         def apply(setting: Setting) -> None:
             if isinstance(precision, ChosenPrecision):
                 precision.bf16 = setting.bf16
-            layout.apply(setting)
-            apply_compiler(module, setting)
+            form.apply(setting)
 
-        found = candidates(module, bf16=isinstance(precision, ChosenPrecision))
-        if trainer.world_size > 1 and any(setting.channels_last for setting in found):
-            # Gradients travel in buckets that were laid out as the weights were then, so the layout is settled first.
-            found = [setting for setting in found if setting.channels_last]
         self._guard(module)
         return Choice(
-            found,
+            candidates(module, bf16=isinstance(precision, ChosenPrecision), processes=trainer.world_size),
             apply,
             steps_in_run=trainer.estimated_stepping_batches * trainer.accumulate_grad_batches,
             compile_too=self._compile,
@@ -151,10 +139,9 @@ class Tuner(Callback):
             self._part.remove()
             self._part = None
         module.__dict__.pop("training_step", None)
-        apply_compiler(module, Setting())
-        if self._layout is not None:
-            self._layout.apply(Setting())
-            self._layout = None
+        if self._form is not None:
+            self._form.apply(PLAIN)
+            self._form = None
         if isinstance(trainer.precision_plugin, ChosenPrecision):
             trainer.precision_plugin.bf16 = False
 

@@ -47,14 +47,18 @@ class Setting:
 PLAIN = Setting()
 
 
-def candidates(model: nn.Module, *, bf16: bool = True) -> list[Setting]:
-    """What is worth trying for a model; the program as it is comes first."""
+def candidates(model: nn.Module, *, bf16: bool, processes: int = 1) -> list[Setting]:
+    """What is worth trying for a model; the program as it is comes first.
+
+    Processes exchange gradients in buckets that are laid out as the weights were at the start, so among several the
+    layout is settled before and not tried.
+    """
     images = any(isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)) for module in model.modules())
     recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())  # states carried on keep their type
     found = [PLAIN]
     found += [Setting(channels_last=True)] if images else []
     found += [Setting(bf16=True, channels_last=images)] if bf16 and machine.has_bf16() and not recurrent else []
-    return found
+    return [setting for setting in found if setting.channels_last] if images and processes > 1 else found
 
 
 class Choice:
@@ -117,7 +121,8 @@ class Choice:
         """Take back a setting in which a step has raised; false if it is not the setting's fault."""
         if self.chosen is not None or self.current == next(iter(self._seconds)):
             return False
-        self._say(f"{self.current} does not work for this model and is left out ({type(error).__name__}: {error})")
+        problem = next(iter(str(error).splitlines()), "")
+        self._say(f"{self.current} does not work for this model and is left out ({type(error).__name__}: {problem})")
         del self._seconds[self.current]
         self._switch(next(iter(self._seconds)))
         self._turn = 0
@@ -167,39 +172,47 @@ def _listed(usual: dict[Setting, float]) -> str:
     return ", ".join(f"{setting} {1000 * seconds:.0f} ms" for setting, seconds in usual.items())
 
 
-class Layout:
-    """How a model's images lie in memory: as its owner has it, or channels last; the values stay."""
+class Form:
+    """How a model lies in memory and which code computes it: as its owner has it, or as a setting asks."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._tensors = [tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.ndim == 4]
-        self._strides = [tensor.stride() for tensor in self._tensors]
+        self._images = [tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.ndim == 4]
+        self._strides = [tensor.stride() for tensor in self._images]
+        self._parts = [part for part in model.children() if next(part.parameters(), None) is not None] or [model]
+        self._code = [part._compiled_call_impl for part in self._parts]
+        self._compiled = False
 
     def apply(self, setting: Setting) -> None:
+        """Bring the model into a setting; its values stay, and ``PLAIN`` is what its owner had."""
+        self._lay_out(setting.channels_last)
+        if setting.compiled != self._compiled:
+            self._compile() if setting.compiled else self._restore_code()
+            self._compiled = setting.compiled
+
+    def _lay_out(self, channels_last: bool) -> None:
         with torch.no_grad():
-            for tensor, strides in zip(self._tensors, self._strides, strict=True):
-                if setting.channels_last:
+            for tensor, strides in zip(self._images, self._strides, strict=True):
+                if channels_last:
                     tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
                 elif tensor.stride() != strides:
                     own = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
                     tensor.data = own.copy_(tensor.data)
 
+    def _compile(self) -> None:
+        """What the compiler cannot handle runs as it is."""
+        import torch._dynamo
 
-def apply_compiler(model: nn.Module, setting: Setting) -> None:
-    """Compile the parts of a model that compute, or give them their own code back.
-
-    What the compiler cannot handle runs as it is.
-    """
-    parts = [child for child in model.children() if next(child.parameters(), None) is not None] or [model]
-    for part in parts:
-        if setting.compiled:
-            import torch._dynamo
-
-            torch._dynamo.config.suppress_errors = True
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # torch's own imports
+        self._strict = not torch._dynamo.config.suppress_errors
+        torch._dynamo.config.suppress_errors = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # torch's own imports
+            for part in self._parts:
                 part.compile()
-        else:
-            part._compiled_call_impl = None
+
+    def _restore_code(self) -> None:
+        torch._dynamo.config.suppress_errors = not self._strict
+        for part, code in zip(self._parts, self._code, strict=True):
+            part._compiled_call_impl = code
 
 
 def _not_compiled() -> str | None:

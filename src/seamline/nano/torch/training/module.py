@@ -12,14 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from seamline.core import tree
 from seamline.frameworks.torch.frozen import FrozenPart
 from seamline.frameworks.torch.replica import reached
-from seamline.nano.torch.training.choice import (
-    Choice,
-    Compile,
-    Layout,
-    Setting,
-    apply_compiler,
-    candidates,
-)
+from seamline.nano.torch.training.choice import PLAIN, Choice, Compile, Form, Setting, candidates
 from seamline.nano.torch.training.features import Caching, FeatureLoader, find_frozen, some_frozen
 from seamline.nano.torch.training.peers import Peers
 
@@ -44,15 +37,16 @@ class TunedModule(nn.Module):
         self._part: FrozenPart | None = None
         self._looks_for_frozen = auto and some_frozen(model)
         self._peers = peers
-        self._layout = Layout(model)
-        self._setting = Setting(bf16=bool(bf16))
+        self._form = Form(model)
+        self._bf16 = bool(bf16)
+        """Whether steps run in bf16: the user's wish, or what was chosen."""
         self._choosing = auto
         self._compile = compile_too
         self._may_choose_bf16 = bf16 is None
         self._choice: Choice | None = None
         if auto and peers.size > 1:
             # Gradients travel in buckets that are laid out as the weights are now.
-            self._layout.apply(Setting(channels_last=True))
+            self._form.apply(Setting(channels_last=True))
         self.__dict__["inner"] = model
         self._checked = peers.size == 1
         if peers.size > 1:
@@ -70,7 +64,7 @@ class TunedModule(nn.Module):
             if not learning or self._choice is None or not self._choice.give_up(error):
                 raise
             outputs = self._compute(learning, *args, **kwargs)
-        if self._setting.bf16:
+        if self._bf16:
             outputs = tree.map_leaves(_as_float, outputs)
         weight = self._batch[1] if learning else 1.0
         if weight != 1.0:
@@ -99,7 +93,7 @@ class TunedModule(nn.Module):
         self._choosing = self._choosing and self._part is None
 
     def _compute(self, learning: bool, *args: Any, **kwargs: Any) -> Any:
-        with torch.autocast("cpu", torch.bfloat16, enabled=self._setting.bf16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=self._bf16):
             outputs = (self.inner if learning else self.original)(*args, **kwargs)
             if learning and not self._checked and self._leaves_some_out(outputs):
                 outputs = self.inner(*args, **kwargs)
@@ -121,11 +115,8 @@ class TunedModule(nn.Module):
     def _choose(self) -> None:
         """The time from one training call to the next is a step."""
         if self._choice is None:
-            found = candidates(self.original, bf16=self._may_choose_bf16)
-            if self._peers.size > 1 and any(setting.channels_last for setting in found):
-                found = [setting for setting in found if setting.channels_last]
             self._choice = Choice(
-                found,
+                candidates(self.original, bf16=self._may_choose_bf16, processes=self._peers.size),
                 self._bring_into,
                 steps_in_run=float("inf"),
                 compile_too=self._compile,
@@ -137,9 +128,9 @@ class TunedModule(nn.Module):
         self._choice.next_step()
 
     def _bring_into(self, setting: Setting) -> None:
-        self.__dict__["_setting"] = setting
-        self._layout.apply(setting)
-        apply_compiler(self.original, setting)
+        if self._may_choose_bf16:
+            self._bf16 = setting.bf16
+        self._form.apply(setting)
 
     def _agree(self, decision: Any) -> Any:
         if self._peers.size == 1:
@@ -156,8 +147,7 @@ class TunedModule(nn.Module):
         """The original as it came, but for what it has learned."""
         if self._part is not None:
             self._part.remove()
-        apply_compiler(self.original, Setting())
-        self._layout.apply(Setting())
+        self._form.apply(PLAIN)
         return cast("nn.Module", self.original)
 
     # Everything else is the original's
