@@ -19,17 +19,15 @@ FAR_SLOWER = 2.0
 
 
 class Bench:
-    """A process with one contender on it; what the contender prints is nobody's concern."""
+    """A process with one contender on it; what the contender prints is nobody's concern.
+
+    It starts at once, so that several can get ready together; ``with`` waits until it is.
+    """
 
     def __init__(self, setup: Callable[[], Any], *, name: str, threads: int, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._warm = False
         self._service = Service(setup, name=name, threads=threads, tell=lambda rank, stream, line: None)
-        try:
-            self._in_time(self._service.wait_until_ready)
-        except BaseException:
-            self._service.close()
-            raise
 
     def warm(self) -> None:
         """Let the first calls, which are slow, not count."""
@@ -46,11 +44,19 @@ class Bench:
         except TimeoutError as error:
             raise RunTimeoutError(f"more than {self._timeout_s:g} s") from error
 
+    def close(self) -> None:
+        self._service.close()
+
     def __enter__(self) -> Bench:
+        try:
+            self._in_time(self._service.wait_until_ready)
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._service.close()
+        self.close()
 
 
 def in_turns(benches: Sequence[Bench], best: Timing | None = None) -> tuple[list[list[list[float]]], bool]:

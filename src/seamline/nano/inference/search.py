@@ -42,20 +42,25 @@ class Search:
 
     def run(self) -> list[Trial]:
         """Every trial, the original first."""
-        with contextlib.suppress(SeamlineError), self._bench(partial(measuring.exporter, self.experiment.portable)):
-            pass  # the plans that need the exported form say what became of it
+        starting = self._bench(partial(measuring.original, self.experiment))
+        with contextlib.closing(starting):
+            with contextlib.suppress(SeamlineError), self._bench(partial(measuring.exporter, self.experiment.portable)):
+                pass  # the plans that need the exported form say what became of it
+            with starting as original, self._bar() as bar:
+                return self._compare(original, bar)
+
+    def _compare(self, original: Bench, bar: Progress) -> list[Trial]:
         plans = list(self._plans())
         trials: list[Trial] = []
-        with self._bench(partial(measuring.original, self.experiment)) as original, self._bar() as bar:
-            task = bar.add_task("trying plans", total=len(plans) + 1)
-            reference: Judged = original.ask("judged")
-            for plan in plans:
-                bar.update(task, description=f"trying {plan.name}")
-                trials.append(plan if isinstance(plan, Trial) else self._try(plan, original, reference, trials))
-                bar.advance(task)
-            bar.update(task, description="comparing the best")
-            bursts, trials = self._final(original, trials)
+        task = bar.add_task("trying plans", total=len(plans) + 1)
+        reference: Judged = original.ask("judged")
+        for plan in plans:
+            bar.update(task, description=f"trying {plan.name}")
+            trials.append(plan if isinstance(plan, Trial) else self._try(plan, original, reference, trials))
             bar.advance(task)
+        bar.update(task, description="comparing the best")
+        bursts, trials = self._final(original, trials)
+        bar.advance(task)
         timing = Timing(bursts, bursts)
         return [Trial(Plan("original"), "original", timing=timing, score=reference.score, distance=0.0), *trials]
 
@@ -119,8 +124,10 @@ class Search:
                     partial(measuring.loaded, self.experiment, trial.plan, self._folder(trial.plan))
                     for trial in finalists
                 ]
-                benches = [stack.enter_context(self._bench(setup)) for setup in setups]
-                bursts = in_turns([original, *benches])[0]
+                benches = [self._bench(setup) for setup in setups]
+                for bench in benches:
+                    stack.callback(bench.close)
+                bursts = in_turns([original, *map(stack.enter_context, benches)])[0]
         except SeamlineError:
             return in_turns([original])[0][0], trials  # the single measurements stand
         final = {
