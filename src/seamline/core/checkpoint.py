@@ -99,6 +99,8 @@ def read_card(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} holds nothing saved by Seamline: it has no {CARD}") from None
     except ValueError as error:
         raise CheckpointError(f"{path / CARD} is not readable JSON ({error})") from error
+    if not isinstance(card, dict):
+        raise CheckpointError(f"{path / CARD} holds a {type(card).__name__} where a card should be")
     if card.get("format") != FORMAT:
         raise CheckpointError(
             f"{path} has format {card.get('format')}, this Seamline {__version__} reads format {FORMAT}"

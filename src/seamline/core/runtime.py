@@ -37,7 +37,8 @@ class Plan:
 class Predictor(Protocol):
     """A model ready to serve: flat arrays in, flat arrays out.
 
-    ``own_tensors`` says that it takes and gives the framework's tensors; otherwise these are numpy arrays.
+    ``own_tensors`` says that it takes and gives the framework's tensors; otherwise these are numpy arrays. One that
+    knows which ``shapes`` it takes says so by an attribute of this name, with ``None`` for any size.
     """
 
     own_tensors: bool

@@ -59,7 +59,9 @@ class OnnxPredictor:
         options.intra_op_num_threads = plan.threads or machine.cores().count
         options.log_severity_level = 3
         self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        self._names = [entry.name for entry in self._session.get_inputs()]
+        inputs = self._session.get_inputs()
+        self._names = [entry.name for entry in inputs]
+        self.shapes = [tuple(size if isinstance(size, int) else None for size in entry.shape) for entry in inputs]
 
     def __call__(self, inputs: Flat) -> Flat:
         outputs: Flat = self._session.run(None, dict(zip(self._names, inputs, strict=True)))

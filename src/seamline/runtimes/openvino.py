@@ -69,6 +69,7 @@ class OpenVinoPredictor:
     def __init__(self, graph: Any, plan: Plan) -> None:
         self._graph = graph
         self._dynamic = graph.is_dynamic()
+        self.shapes = [_sizes(port.partial_shape) for port in graph.inputs]
         self._settings = {
             "INFERENCE_PRECISION_HINT": _PRECISIONS[plan.precision],
             "PERFORMANCE_HINT": plan.goal.upper(),
@@ -90,16 +91,24 @@ class OpenVinoPredictor:
         return [answer[port] for port in range(len(answer))]
 
     def _form_for(self, shapes: tuple[Any, ...]) -> Any:
+        for port, shape in zip(self._graph.inputs, shapes, strict=True):
+            if not port.partial_shape.compatible(ov.PartialShape(list(shape))):  # reshaping would not mind
+                raise ValueError(f"an input has shape {shape}, but the model takes {port.partial_shape}")
         with self._compiling:
             if shapes in self._compiled:
                 return self._compiled[shapes]
-            key = shapes if self._dynamic and len(self._compiled) < SHAPES_KEPT else None
+            some_rows = all(all(shape) for shape in shapes)  # a form for no rows at all can end the process
+            key = shapes if self._dynamic and some_rows and len(self._compiled) < SHAPES_KEPT else None
             if key not in self._compiled:
                 graph = self._graph.clone()
                 if key is not None:
                     graph.reshape({port: list(shape) for port, shape in zip(graph.inputs, shapes, strict=True)})
                 self._compiled[key] = core().compile_model(graph, "CPU", self._settings)
             return self._compiled[key]
+
+
+def _sizes(shape: Any) -> tuple[int | None, ...]:
+    return tuple(size.get_length() if size.is_static else None for size in shape)
 
 
 def _quantised(graph: Any, plan: Plan, calibration: Calibration) -> Any:

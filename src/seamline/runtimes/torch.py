@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+import importlib
+import warnings
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.jit._trace import TracerWarning
 
 from seamline.core import machine
+from seamline.core.errors import ExportError
 from seamline.core.runtime import Calibration, Flat, Plan, Portable, Predictor
 from seamline.runtimes.torch_files import load_module, store_program
 
@@ -62,11 +66,15 @@ class TorchPredictor:
             module = module.to(self._dtype)
         self._module: Any = module
         if plan.variant == "compile":
-            self._module = _compiled(module)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # torch's own imports
+                importlib.import_module("torch._inductor.config")
+            self._module = torch.compile(module)
+        self._settings = freezing if plan.variant == "compile" else contextlib.nullcontext
         self._script = plan.variant == "script"
 
     def __call__(self, inputs: Flat) -> Flat:
-        with torch.inference_mode(), self._autocast():
+        with torch.inference_mode(), self._autocast(), self._settings():
             tensors = [self._prepared(tensor) for tensor in inputs]
             if self._script:
                 self._freeze(tensors)
@@ -86,20 +94,25 @@ class TorchPredictor:
         return torch.autocast(self._device, dtype=self._dtype)
 
     def _freeze(self, tensors: list[torch.Tensor]) -> None:
-        import warnings
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecated, and still the only way where export fails
+        with warnings.catch_warnings(record=True) as told:  # deprecated, and still the only way where export fails
+            warnings.simplefilter("always")
             traced = torch.jit.trace(self._module, tuple(tensors), check_trace=False)  # type: ignore[no-untyped-call]
             self._module = torch.jit.freeze(traced)
+        if any(issubclass(warning.category, TracerWarning) for warning in told):
+            raise ExportError("a trace follows the numbers of one call, where this model decides by those of each")
         self._script = False
 
 
-def _compiled(module: nn.Module) -> Any:
+@contextlib.contextmanager
+def freezing() -> Iterator[None]:
+    """Let what is compiled within take weights for constants; what others compile must not."""
     import torch._inductor.config as inductor
 
-    inductor.freezing = True
-    return torch.compile(module)
+    before, inductor.freezing = inductor.freezing, True
+    try:
+        yield
+    finally:
+        inductor.freezing = before
 
 
 def _in_full(tensor: Any) -> Any:

@@ -54,7 +54,9 @@ class Report:
         only: Callable[[Trial], bool] = lambda trial: True,
     ) -> Trial:
         good = [t for t in self.trials[1:] if only(t) and self.rejected(t, max_drop, max_distance) is None]
-        return max(good, key=lambda trial: trial.speedup or 0.0, default=self.original)
+        # One lucky measurement does not beat those that were compared head to head.
+        compared = [trial for trial in good if trial.compared]
+        return max(compared or good, key=lambda trial: trial.speedup or 0.0, default=self.original)
 
     def rejected(self, trial: Trial, max_drop: float = 0.01, max_distance: float | None = None) -> str | None:
         """Why a plan is not a choice; ``None`` if it is one."""

@@ -51,6 +51,8 @@ class Search:
 
     def _compare(self, original: Bench, bar: Progress) -> list[Trial]:
         plans = list(self._plans())
+        if self.includes is not None and not plans:
+            raise ValueError(f"includes={list(self.includes)} names no plan for this model; without it all are tried")
         trials: list[Trial] = []
         task = bar.add_task("trying plans", total=len(plans) + 1)
         reference: Judged = original.ask("judged")
@@ -116,8 +118,7 @@ class Search:
 
     def _final(self, original: Bench, trials: list[Trial]) -> tuple[list[list[float]], list[Trial]]:
         """Measure the fastest again, all in turns, so that a lucky moment does not win."""
-        good = [trial for trial in trials if trial.status == "good"]
-        finalists = sorted(good, key=lambda trial: trial.speedup or 0.0, reverse=True)[:FINALISTS]
+        finalists = _finalists(trials)
         try:
             with contextlib.ExitStack() as stack:
                 setups = [
@@ -131,7 +132,7 @@ class Search:
         except SeamlineError:
             return in_turns([original])[0][0], trials  # the single measurements stand
         final = {
-            trial.name: replace(trial, timing=Timing(found, bursts[0]))
+            trial.name: replace(trial, timing=Timing(found, bursts[0]), compared=True)
             for trial, found in zip(finalists, bursts[1:], strict=True)
         }
         return bursts[0], [final.get(trial.name, trial) for trial in trials]
@@ -150,16 +151,27 @@ class Search:
         return Progress(*columns, console=console, disable=not shown)
 
 
+def _finalists(trials: Sequence[Trial]) -> list[Trial]:
+    """The fastest, and among them one whose answers nobody will reject."""
+    good = [trial for trial in trials if trial.status == "good"]
+    fastest = sorted(good, key=lambda trial: trial.speedup or 0.0, reverse=True)
+    exact = [trial for trial in fastest if (trial.distance or 0.0) <= EXACT]
+    first = fastest[:FINALISTS]
+    return first if not exact or exact[0] in first else [*first[:-1], exact[0]]
+
+
 def distance(answers: list[Any], reference: list[Any]) -> float:
     """How far answers are from the original's, relative to their size; the worst output counts."""
     worst = 0.0
     for output in range(len(reference[0])):
         ours = np.concatenate([np.asarray(answer[output], np.float64).ravel() for answer in answers])
         theirs = np.concatenate([np.asarray(answer[output], np.float64).ravel() for answer in reference])
-        same = ours.shape == theirs.shape and np.isfinite(ours).all() == np.isfinite(theirs).all()
-        scale = np.linalg.norm(np.nan_to_num(theirs)) or 1.0
-        error = np.linalg.norm(np.nan_to_num(ours) - np.nan_to_num(theirs)) if same else np.inf
-        worst = max(worst, float(error / scale))
+        finite = np.isfinite(theirs)
+        if ours.shape != theirs.shape or not np.array_equal(ours[~finite], theirs[~finite], equal_nan=True):
+            return np.inf
+        scale = np.linalg.norm(theirs[finite]) or 1.0
+        error = np.linalg.norm(ours[finite] - theirs[finite])
+        worst = max(worst, float(error / scale) if np.isfinite(error) else np.inf)
     return worst
 
 

@@ -52,6 +52,8 @@ class Trial:
     distance: float | None = None
     size_mb: float | None = None
     reason: str | None = None
+    compared: bool = False
+    """Whether it was measured again beside the other fast ones."""
     folder: Path | None = field(default=None, repr=False)
 
     @property

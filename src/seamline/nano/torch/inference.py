@@ -14,7 +14,7 @@ from seamline.core import registry
 from seamline.core.errors import SeamlineError
 from seamline.core.files import Scratch
 from seamline.core.runtime import Flat, Goal, Plan, Precision
-from seamline.frameworks.torch.inference.form import CallForm, in_batches
+from seamline.frameworks.torch.inference.form import CallForm, in_batches, rows_of
 from seamline.frameworks.torch.inference.portable import (
     TorchPortable,
     as_array,
@@ -119,9 +119,15 @@ class InferenceOptimizer:
     ) -> tuple[Any, Plan]:
         """The fastest of those with this accelerator and precision; ``accuracy_criterion`` is the allowed drop."""
 
+        wanted = _ACCELERATORS.get(accelerator)
+        if wanted is None and accelerator not in registry.entries("runtimes"):
+            raise ValueError(_no_accelerator(accelerator))
+        variant = wanted.variant if wanted is not None else ""
+
         def only(trial: Trial) -> bool:
             plan = trial.plan
-            return accelerator in (None, plan.runtime, plan.variant) and precision in (None, plan.precision)
+            kind = accelerator in (None, plan.runtime) or (variant != "" and plan.variant == variant)
+            return kind and precision in (None, plan.precision)
 
         report = self._report()
         drop = 0.01 if accuracy_criterion is None else accuracy_criterion
@@ -146,8 +152,7 @@ class InferenceOptimizer:
     ) -> AcceleratedModel:
         """The model in full precision on ``"onnxruntime"``, ``"openvino"``, ``"compile"`` or ``"jit"``."""
         if accelerator not in _ACCELERATORS:
-            known = ", ".join(map(repr, filter(None, _ACCELERATORS)))
-            raise ValueError(f"no accelerator named {accelerator!r}; there are {known}")
+            raise ValueError(_no_accelerator(accelerator))
         plan = _ACCELERATORS[accelerator].tuned(threads, "latency")
         return _build(model, lambda _: plan, input_sample, training_data)
 
@@ -170,9 +175,12 @@ class InferenceOptimizer:
         def choose(portable: TorchPortable) -> Plan:
             return _quantised_plan(portable, precision, accelerator).tuned(threads, "latency")
 
+        if accuracy_criterion is not None and (metric is None or validation_data is None):
+            raise ValueError("accuracy_criterion= needs metric= and validation_data= to compare by")
         fast = _build(model, choose, input_sample, calib_data, validation_data)
         if metric is not None and accuracy_criterion is not None:
-            before, after = (_score(each, model, validation_data, metric) for each in (model, fast))
+            with evaluating(model):
+                before, after = (_score(each, model, validation_data, metric) for each in (model, fast))
             drop = before - after if direction == "max" else after - before
             if not drop <= accuracy_criterion:
                 raise SeamlineError(
@@ -203,19 +211,23 @@ class InferenceOptimizer:
         return to_multi_instance(model, num_processes=num_processes, cores_per_process=cores_per_process)
 
     @staticmethod
-    def save(model: AcceleratedModel, path: str | os.PathLike[str]) -> None:
-        """Save as the runtime's own files and a JSON card; ``path`` must not exist."""
-        if not isinstance(model, AcceleratedModel):
-            raise TypeError(
-                f"{type(model).__name__} is not accelerated, so there is nothing but its weights to save; "
-                "use torch.save or safetensors"
-            )
+    def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
+        """Save as the runtime's own files and a JSON card; ``path`` must not exist.
+
+        Of an original, which ``best`` gives where nothing is faster, the weights are saved.
+        """
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"a {type(model).__name__} is no model to save")
         saving.save(model, path)
 
     @staticmethod
-    def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> AcceleratedModel:
+    def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
         """Load a saved model; ``model``, the original, brings back its attributes and methods."""
         return saving.load(path, model)
+
+
+def _no_accelerator(name: str | None) -> str:
+    return f"no accelerator named {name!r}; there are {', '.join(map(repr, filter(None, _ACCELERATORS)))}"
 
 
 def _check(model: Any, direction: str, goal: str, metric: Any, validation_data: Any) -> None:
@@ -242,7 +254,7 @@ def _calibration(model: nn.Module, form: CallForm, call: Any, *sources: Any) -> 
             if tensor.ndim != len(shape) or any(tensor.shape[d] != shape[d] for d in fixed):
                 raise ValueError(f"calibration data has shape {tuple(tensor.shape)}, the sample {tuple(shape)}")
         for batch in in_batches(tensors, CALIBRATION_BATCH):
-            if sum(len(b[0]) for b in found) >= CALIBRATION_ROWS:
+            if sum(map(rows_of, found)) >= CALIBRATION_ROWS:
                 return found
             found.append([as_array(tensor) for tensor in batch])
     return found
@@ -255,11 +267,21 @@ def _validation(model: nn.Module, form: CallForm, data: Any) -> list[tuple[Flat,
     for each in calls(model, data):
         tensors = form.flatten(each.args, each.kwargs)
         parts = list(in_batches(tensors, VALIDATION_BATCH))
-        targets = each.targets
         for number, part in enumerate(parts):
             cut = slice(number * VALIDATION_BATCH, (number + 1) * VALIDATION_BATCH)
-            found.append((part, targets[cut] if isinstance(targets, torch.Tensor) else targets))
+            found.append((part, each.targets if len(parts) == 1 else _cut(each.targets, cut, rows_of(tensors))))
     return found
+
+
+def _cut(targets: Any, cut: slice, rows: int) -> Any:
+    # One tensor, several, or a list with one for each row.
+    if isinstance(targets, (torch.Tensor, list, tuple)) and len(targets) == rows:
+        return targets[cut]
+    if isinstance(targets, dict):
+        return {key: _cut(value, cut, rows) for key, value in targets.items()}
+    if isinstance(targets, (list, tuple)):
+        return [_cut(value, cut, rows) for value in targets]
+    return targets
 
 
 def _loaded(trial: Trial, portable: TorchPortable, home: Scratch) -> Any:
@@ -302,8 +324,6 @@ def _quantised_plan(portable: TorchPortable, precision: str, accelerator: str | 
 
 
 def _score(model: Any, original: nn.Module, data: Any, metric: Callable[[Any, Any], Any]) -> float:
-    if data is None:
-        raise ValueError("accuracy_criterion= needs validation_data= to compare on")
     total, rows = 0.0, 0
     with torch.no_grad():
         for each in calls(original, data):

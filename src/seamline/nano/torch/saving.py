@@ -5,29 +5,37 @@ from __future__ import annotations
 import os
 import platform
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any, get_args
 
+from safetensors.torch import load_model, save_model
 from torch import nn
 
 from seamline.core import checkpoint, machine, registry
-from seamline.core.errors import CheckpointError, ExportError
+from seamline.core.errors import CheckpointError, ExportError, SeamlineError
 from seamline.core.files import link_or_copy
-from seamline.core.runtime import Plan
+from seamline.core.runtime import Goal, Plan, Precision
 from seamline.frameworks.torch.inference.form import CallForm, Form, from_json, to_json
 from seamline.nano.torch.accelerated import AcceleratedModel
 
-KIND = "accelerated model"
+KIND, ORIGINAL = "accelerated model", "original model"
+WEIGHTS = "model.safetensors"
 _FAST = ("avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "avx2")
 
 
-def save(model: AcceleratedModel, path: str | os.PathLike[str]) -> None:
+def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
     target = Path(path).absolute()
     if target.exists() and (target.is_file() or any(target.iterdir())):
         raise CheckpointError(f"{target} exists already; choose another path or remove it")
     if target.exists():
         target.rmdir()
+    if not isinstance(model, AcceleratedModel):
+        checkpoint.write_folder(target, partial(_write_weights, model), card={"kind": ORIGINAL})
+        return
     files = [file for file in model.folder.iterdir() if file.is_file() and file.name != checkpoint.CARD]
     if not files:
         raise ExportError(
@@ -54,27 +62,66 @@ def save(model: AcceleratedModel, path: str | os.PathLike[str]) -> None:
     checkpoint.write_folder(target, fill, card=card)
 
 
-def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> AcceleratedModel:
+def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
     folder = Path(path).absolute()
     card = checkpoint.read_card(folder)
+    if card.get("kind") == ORIGINAL:
+        return _original(folder, model)
     if card.get("kind") != KIND:
         raise CheckpointError(f"{folder} holds a {card.get('kind')}, not an accelerated model")
     try:
         plan = Plan(**card["plan"])
         form = CallForm(tuple(card["parameters"]), Form(from_json(card["inputs"])), Form(from_json(card["outputs"])))
         shapes = [tuple(shape) for shape in card["shapes"]]
+        missing, measured = set(card["machine"]["isa"]) - set(_isa()), dict(card["measured"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"the card of {folder} was changed and makes no sense any more: {error!r}") from error
-    if plan.runtime not in registry.entries("runtimes") or len(form.inputs.names()) != len(shapes):
+    sensible = plan.precision in get_args(Precision) and plan.goal in get_args(Goal)
+    sensible &= plan.threads is None or (isinstance(plan.threads, int) and plan.threads > 0)
+    sensible &= plan.runtime in registry.entries("runtimes") and len(form.inputs.names()) == len(shapes)
+    if not sensible:
         raise CheckpointError(f"the card of {folder} was changed and makes no sense any more")
-    missing = set(card["machine"]["isa"]) - set(_isa())
     if missing:
         warnings.warn(
             f"{folder} was measured on a machine with {', '.join(sorted(missing))}, which this one lacks: "
             "it may be slow here, so optimise again",
             stacklevel=2,
         )
-    return AcceleratedModel(folder, plan, form, shapes, model, facts=card["measured"])
+    loaded = _served(folder, plan, form, shapes, model, measured)
+    taken = getattr(loaded._predictor, "shapes", shapes)
+    if len(taken) != len(shapes) or not all(map(_compatible, taken, shapes)):
+        raise CheckpointError(f"the card of {folder} was changed: it has inputs of {shapes}, its model takes {taken}")
+    return loaded
+
+
+def _served(folder: Path, plan: Plan, form: CallForm, shapes: Any, model: Any, facts: Any) -> AcceleratedModel:
+    try:
+        return AcceleratedModel(folder, plan, form, shapes, model, facts=facts)
+    except SeamlineError:
+        raise
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), "")
+        raise CheckpointError(f"{plan.runtime} cannot load {folder}: {type(error).__name__}: {first}") from error
+
+
+def _write_weights(model: nn.Module, folder: Path) -> None:
+    save_model(model, str(folder / WEIGHTS))
+
+
+def _original(folder: Path, model: nn.Module | None) -> nn.Module:
+    if model is None:
+        raise CheckpointError(
+            f"{folder} holds the weights of an original, as nothing was faster; give it with load(..., model=...)"
+        )
+    try:
+        load_model(model, folder / WEIGHTS)
+    except RuntimeError as error:
+        raise CheckpointError(f"{folder} holds the weights of another model: {error}") from error
+    return model.eval()
+
+
+def _compatible(one: Sequence[int | None], other: Sequence[int | None]) -> bool:
+    return len(one) == len(other) and all(a is None or b is None or a == b for a, b in zip(one, other, strict=True))
 
 
 def _isa() -> list[str]:

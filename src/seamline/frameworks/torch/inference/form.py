@@ -48,6 +48,11 @@ class Form:
             return tensors[0]
         return tree.map_leaves(lambda leaf: tensors[leaf.number] if isinstance(leaf, Slot) else leaf, self.structure)
 
+    @property
+    def has_values(self) -> bool:
+        """Whether anything in it is neither a tensor nor nothing at all."""
+        return any(not isinstance(leaf, Slot) and leaf is not None for leaf in tree.leaves(self.structure))
+
     def names(self) -> list[str]:
         """A name for each tensor, such as ``x`` or ``x_mask``."""
         found = [path for path, leaf in tree.paths(self.structure) if isinstance(leaf, Slot)]
@@ -139,12 +144,23 @@ class FlatModel(nn.Module):
 
 
 def rows_of(tensors: Sequence[Any]) -> int:
-    return len(tensors[0])
+    return next((len(tensor) for tensor in tensors if tensor.ndim), 1)
+
+
+def in_rows(tensors: Sequence[Any]) -> bool:
+    """Whether the first dimension of all of them is that of the rows, so that a call can be cut.
+
+    A state of (layers, rows, features) beside (rows, time, features) cannot.
+    """
+    return len({len(tensor) for tensor in tensors if tensor.ndim}) == 1
 
 
 def in_batches(tensors: Sequence[Any], size: int) -> Iterator[list[Any]]:
+    if not in_rows(tensors):
+        yield list(tensors)
+        return
     for first in range(0, rows_of(tensors), size):
-        yield [tensor[first : first + size] for tensor in tensors]
+        yield [tensor[first : first + size] if tensor.ndim else tensor for tensor in tensors]
 
 
 def to_json(structure: Any) -> Any:

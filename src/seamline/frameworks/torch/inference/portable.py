@@ -17,7 +17,7 @@ from torch import nn
 
 from seamline.core.errors import ExportError
 from seamline.core.runtime import Flat, Predictor
-from seamline.frameworks.torch.inference.form import CallForm, FlatModel
+from seamline.frameworks.torch.inference.form import CallForm, FlatModel, in_rows, rows_of
 from seamline.frameworks.torch.inference.samples import Call, calls, sample_call
 
 ONNX, PROGRAM, SHAPES, PROBLEM = "model.onnx", "program.pt2", "shapes.json", "export-problem.txt"
@@ -37,7 +37,10 @@ class TorchPortable:
         """``rows`` is how many rows the measured call shall have."""
         form = CallForm.of(model, call.args, call.kwargs)
         tensors = form.flatten(call.args, call.kwargs)
-        return cls(model, form, folder, [_rows(tensor, rows) for tensor in tensors] if rows else tensors)
+        if form.outputs.has_values and in_rows(tensors):
+            _check_values(model, form, tensors)
+        cut = rows is not None and in_rows(tensors)
+        return cls(model, form, folder, [_rows(tensor, rows) for tensor in tensors] if cut and rows else tensors)
 
     @property
     def flat(self) -> FlatModel:
@@ -127,8 +130,8 @@ class TorchPortable:
         with torch.no_grad():
             for tensors, targets in validation:
                 outputs = self.form.outputs.rebuild(call_with_tensors(predictor, tensors))
-                total += float(metric(outputs, targets)) * len(tensors[0])
-                rows += len(tensors[0])
+                total += float(metric(outputs, targets)) * rows_of(tensors)
+                rows += rows_of(tensors)
         return total / rows
 
 
@@ -168,6 +171,16 @@ def first_call(model: nn.Module, input_sample: Any, *data: Any) -> Call:
         if source is not None:
             return next(calls(model, source))
     raise ValueError("nothing to call the model with; give training_data=, validation_data= or input_sample=")
+
+
+def _check_values(model: nn.Module, form: CallForm, tensors: list[torch.Tensor]) -> None:
+    """Numbers and names in an answer are taken over as they are, so they must not depend on the rows."""
+    other = rows_of(tensors) + 1
+    try:
+        with torch.no_grad():
+            FlatModel(model, form)(*(_rows(tensor, other) for tensor in tensors))
+    except ValueError as error:
+        raise ValueError(f"the model answers with more than tensors, and that changes: {error}") from error
 
 
 def _rows(tensor: torch.Tensor, rows: int) -> torch.Tensor:
