@@ -295,6 +295,7 @@ def test_numbers_that_are_no_tensors_and_change_with_the_input_are_refused():
         InferenceOptimizer.trace(Counting(), "onnxruntime", input_sample=torch.randn(3, 8))
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own imports
 def test_what_the_user_compiles_is_not_frozen_because_a_plan_is():
     fast = InferenceOptimizer.trace(nn.Linear(8, 4), "compile", input_sample=torch.randn(2, 8))
     fast(torch.randn(2, 8))

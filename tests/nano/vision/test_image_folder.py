@@ -1,6 +1,7 @@
 """A folder of images: classes, damaged files, and the same draws whoever loads them."""
 
 import pickle
+import random
 
 import numpy as np
 import pytest
@@ -244,6 +245,21 @@ def test_transforms_of_others_draw_from_the_sample_too(root):
     assert torch.equal(again[1][0][0], second[0])
     assert np.array_equal(again[0][0][1], first[1])
     assert not torch.equal(first[0], second[0])
+
+
+def test_a_target_transform_of_others_draws_from_the_sample_too(root):
+    def noise(target):
+        return target, torch.rand(1).item(), np.random.rand(), random.random()
+
+    folder = datasets.ImageFolder(root, random_pipeline(), noise, seed=5)
+    again = datasets.ImageFolder(root, random_pipeline(), noise, seed=5)
+    states = torch.random.get_rng_state(), np.random.get_state()[1], random.getstate()
+    first, second = folder[0][1], folder[1][1]
+    assert torch.equal(torch.random.get_rng_state(), states[0])
+    assert np.array_equal(np.random.get_state()[1], states[1])
+    assert random.getstate() == states[2]
+    assert (again[1][1], again[0][1]) == (second, first)
+    assert not set(first[1:]) & set(second[1:])
 
 
 def test_loading_leaves_the_callers_random_numbers_alone(root):

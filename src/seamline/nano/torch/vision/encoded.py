@@ -57,8 +57,9 @@ class Encoded:
                 self._data = file.read()
         except OSError as error:
             raise UnreadableImageError(f"{path} cannot be read: {error.strerror}") from error
+        self._jpeg_size = _jpeg_size(self._data)
 
-    @cached_property
+    @property
     def size(self) -> tuple[int, int]:
         """Height and width."""
         return self._jpeg_size or self._by_pillow.shape[:2]
@@ -81,20 +82,20 @@ class Encoded:
         return (pixels, detail.shrink) if pixels.shape[:2] == size else self.decoded(Detail(1, detail.coarse))
 
     @cached_property
-    def _jpeg_size(self) -> tuple[int, int] | None:
-        """Height and width, if libjpeg-turbo can decode it to RGB."""
-        if not self._data.startswith(b"\xff\xd8\xff"):
-            return None
-        try:
-            height, width, colors, _ = simplejpeg.decode_jpeg_header(self._data)
-        except ValueError:
-            return None
-        return None if colors in ("CMYK", "YCCK") else (height, width)
-
-    @cached_property
     def _by_pillow(self) -> Pixels:
         try:
             with Image.open(BytesIO(self._data)) as image:
                 return np.asarray(image.convert("RGB"))
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise UnreadableImageError(f"{self._path} is not an image, or is damaged: {error}") from error
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+    """Height and width of a JPEG, if libjpeg-turbo can decode it to RGB."""
+    if not data.startswith(b"\xff\xd8\xff"):
+        return None
+    try:
+        height, width, colors, _ = simplejpeg.decode_jpeg_header(data)
+    except ValueError:
+        return None
+    return None if colors in ("CMYK", "YCCK") else (height, width)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import cv2
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seamline.nano.torch.vision.pixels import Pixels, three_axes
-from seamline.nano.torch.vision.resampling import InterpolationMode, interpolation_mode, opencv_flag, resize
+from seamline.nano.torch.vision.resampling import InterpolationMode, Part, interpolation_mode, opencv_flag, resize
 
 _BORDERS = {
     "constant": cv2.BORDER_CONSTANT,
@@ -43,15 +44,30 @@ def crop(pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixels
     return pixels[top : top + height, left : left + width]
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Work that keeps a part of a picture, so that of one that is still to be made only this part has to be."""
+
+    part: Part
+
+    def __call__(self, pixels: Pixels) -> Pixels:
+        return crop(pixels, *self.part)
+
+
 def center_crop(pixels: Pixels, output_size: int | Sequence[int]) -> Pixels:
     """The middle; a picture that is too small is padded with black first."""
-    height, width = two_sides(output_size)
+    size = two_sides(output_size)
     rows, columns = pixels.shape[:2]
-    if rows < height or columns < width:
-        missing_x, missing_y = max(width - columns, 0), max(height - rows, 0)
+    if rows < size[0] or columns < size[1]:
+        missing_y, missing_x = max(size[0] - rows, 0), max(size[1] - columns, 0)
         pixels = pad(pixels, [missing_x // 2, missing_y // 2, (missing_x + 1) // 2, (missing_y + 1) // 2])
         rows, columns = pixels.shape[:2]
-    return crop(pixels, round((rows - height) / 2.0), round((columns - width) / 2.0), height, width)
+    return middle_of(rows, columns, size)(pixels)
+
+
+def middle_of(height: int, width: int, size: tuple[int, int]) -> Cut:
+    """The middle of a picture that is at least this large."""
+    return Cut((round((height - size[0]) / 2.0), round((width - size[1]) / 2.0), *size))
 
 
 def pad(pixels: Pixels, padding: int | Sequence[int], fill: Fill = 0, padding_mode: str = "constant") -> Pixels:

@@ -40,6 +40,11 @@ class Picture:
             raise ValueError(f"an image has 2 or 3 axes (height, width, channels), but this array has {image.ndim}")
         return cls(three_axes(image), None, image.ndim)
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return int(self.pixels.shape[0]), int(self.pixels.shape[1])
+
     def given(self, pixels: Pixels) -> Picture:
         return Picture(pixels, self.mode, self.axes)
 

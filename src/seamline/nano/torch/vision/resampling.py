@@ -6,7 +6,7 @@ Antialiased linear and cubic resizing of uint8 follow Pillow's own arithmetic, t
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 import cv2
 import numpy as np
@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 from seamline.nano.torch.vision.pixels import Pixels, three_axes, to_pil
+from seamline.nano.torch.vision.window import Axis, span
 
 
 class InterpolationMode(Enum):
@@ -47,6 +48,10 @@ _ANTIALIASED = {
     InterpolationMode.BILINEAR: torch.ops.aten._upsample_bilinear2d_aa,
     InterpolationMode.BICUBIC: torch.ops.aten._upsample_bicubic2d_aa,
 }
+_RADIUS = {InterpolationMode.BILINEAR: 1, InterpolationMode.BICUBIC: 2}
+
+Part: TypeAlias = tuple[int, int, int, int]
+"""Top, left, height and width of a part of a picture, all of it inside."""
 
 
 def interpolation_mode(given: Any) -> InterpolationMode:
@@ -70,6 +75,11 @@ def opencv_flag(interpolation: InterpolationMode) -> int:
     return _IN_OPENCV[interpolation]
 
 
+def smooths(interpolation: InterpolationMode, antialias: bool | None) -> bool:
+    """Whether all pixels count for a smaller picture, so that it may be made of one that was decoded smaller."""
+    return bool(antialias) and interpolation in _ANTIALIASED
+
+
 def resize(
     pixels: Pixels,
     size: tuple[int, int],
@@ -77,33 +87,45 @@ def resize(
     *,
     antialias: bool = True,
     extent: tuple[float, float] | None = None,
+    part: Part | None = None,
 ) -> Pixels:
-    """A picture of this height and width.
+    """A picture of this height and width, or a part of it.
 
     ``extent`` is how many rows and columns of ``pixels`` the picture really has, if its last ones are there in part.
     """
-    if pixels.shape[:2] == size and extent is None:
-        return pixels
+    same = pixels.shape[:2] == size and extent is None
+    if smooths(interpolation, antialias) and not same:
+        return _antialiased(pixels, size, interpolation, extent or pixels.shape[:2], part or (0, 0, *size))
+    whole = pixels if same else _whole(pixels, size, interpolation)
+    if part is None:
+        return whole
+    top, left, height, width = part
+    return whole[top : top + height, left : left + width]
+
+
+def _whole(pixels: Pixels, size: tuple[int, int], interpolation: InterpolationMode) -> Pixels:
     if interpolation in (InterpolationMode.NEAREST, InterpolationMode.NEAREST_EXACT):
         return _nearest(pixels, size)
     if interpolation not in _ANTIALIASED:
         return _by_pillow(pixels, size, interpolation)
-    if not antialias:
-        return three_axes(cv2.resize(pixels, size[::-1], interpolation=_IN_OPENCV[interpolation]))
-    return _antialiased(pixels, size, interpolation, extent or pixels.shape[:2])
+    return three_axes(cv2.resize(pixels, size[::-1], interpolation=_IN_OPENCV[interpolation]))
 
 
 def _antialiased(
-    pixels: Pixels, size: tuple[int, int], interpolation: InterpolationMode, extent: tuple[float, ...]
+    pixels: Pixels, size: tuple[int, int], interpolation: InterpolationMode, extent: tuple[float, ...], part: Part
 ) -> Pixels:
-    # Channels last in memory is the layout that torch's uint8 kernels are written for, and what pixels have anyway.
+    top, left, height, width = part
+    radius = _RADIUS[interpolation]
+    rows = span(Axis(pixels.shape[0], size[0], extent[0], radius), top, height)
+    columns = span(Axis(pixels.shape[1], size[1], extent[1], radius), left, width)
+    # Channels last in memory is the layout that torch's uint8 kernels are written for, and what pixels have anyway;
+    # the axis of the batch has to come from torch, as with numpy's (whose stride is 0) they do not recognise it.
     # Arrays of PIL images cannot be written to, which torch warns of.
-    array = np.require(pixels, requirements=["C", "W"])
-    batch = torch.from_numpy(array)[None].permute(0, 3, 1, 2)
-    scale = (size[0] / extent[0], size[1] / extent[1])
-    done = _ANTIALIASED[interpolation](batch, list(size), False, *scale)
-    resized: Pixels = done[0].permute(1, 2, 0).numpy()
-    return resized
+    needed = pixels[rows.start : rows.stop, columns.start : columns.stop]
+    batch = torch.from_numpy(np.require(needed, requirements=["C", "W"]))[None].permute(0, 3, 1, 2)
+    done = _ANTIALIASED[interpolation](batch, [rows.count, columns.count], False, 1 / rows.step, 1 / columns.step)
+    resized: Pixels = done.numpy()[0].transpose(1, 2, 0)
+    return resized[rows.early : rows.early + height, columns.early : columns.early + width]
 
 
 def _nearest(pixels: Pixels, size: tuple[int, int]) -> Pixels:

@@ -16,8 +16,7 @@ from seamline.core import rng
 from seamline.nano.torch.vision import randomness
 from seamline.nano.torch.vision.datasets.sample_log import SampleLog
 from seamline.nano.torch.vision.encoded import Encoded, UnreadableImageError
-from seamline.nano.torch.vision.transforms.compose import has_foreign, run
-from seamline.nano.torch.vision.transforms.transform import is_deterministic, unchanged
+from seamline.nano.torch.vision.transforms.compose import run
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
@@ -126,10 +125,9 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
     def _sample(self, index: int, seed: int) -> tuple[Any, Any]:
         path, target = self.samples[index]
         image = self._load(path)
-        if is_deterministic(self.transform) and is_deterministic(self.target_transform):
-            return self._transformed(image, target)
-        with randomness.of_sample(seed, foreign=self._has_foreign):
-            return self._transformed(image, target)
+        with randomness.OfSample(seed):
+            image = run(self.transform, image)
+            return image, target if self.target_transform is None else run(self.target_transform, target)
 
     def _load(self, path: str) -> Any:
         if self.loader is None:
@@ -138,15 +136,6 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             return self.loader(path)
         except (OSError, SyntaxError, ValueError) as error:
             raise UnreadableImageError(f"{path} is not an image, or is damaged: {error}") from error
-
-    def _transformed(self, image: Any, target: Any) -> tuple[Any, Any]:
-        image = run(self.transform if self.transform is not None else unchanged, image)
-        return image, target if self.target_transform is None else self.target_transform(target)
-
-    @property
-    def _has_foreign(self) -> bool:
-        given = [transform for transform in (self.transform, self.target_transform) if transform is not None]
-        return any(has_foreign(transform) for transform in given)
 
     def _skip(self, index: int, error: UnreadableImageError) -> None:
         first = self.skipped == 0

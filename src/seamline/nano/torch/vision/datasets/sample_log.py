@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 _NO_EPOCH = -1
@@ -13,16 +11,21 @@ class SampleLog:
     """Memory that is shared with loading workers, forked or spawned, also with those that stay for many epochs."""
 
     def __init__(self, samples: int) -> None:
-        self._epoch = _shared(torch.full((1,), _NO_EPOCH, dtype=torch.int64))
-        self._draws = _shared(torch.zeros(samples, dtype=torch.int32))
-        self._damaged = _shared(torch.zeros(samples, dtype=torch.uint8))
+        epoch = torch.full((1,), _NO_EPOCH, dtype=torch.int64)
+        draws, damaged = torch.zeros(samples, dtype=torch.int32), torch.zeros(samples, dtype=torch.uint8)
+        self.__setstate__((epoch, draws, damaged))
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __getstate__(self) -> tuple[torch.Tensor, ...]:
+        return self._memory
+
+    def __setstate__(self, memory: tuple[torch.Tensor, ...]) -> None:
         # Torch hands the same memory to its workers; any other pickle is a copy, whose workers share it from here on.
-        self.__dict__.update({name: _shared(tensor) for name, tensor in state.items()})
+        self._memory = tuple(_shared(tensor) for tensor in memory)
+        # The same memory as arrays: looking into a tensor takes ten times as long, and it is done for every sample.
+        self._epoch, self._draws, self._damaged = (tensor.numpy() for tensor in self._memory)
 
     def set_epoch(self, epoch: int) -> None:
-        self._epoch.fill_(epoch)
+        self._epoch[0] = epoch
 
     def draw(self, sample: int) -> int:
         """The epoch if it was set, else how often this sample was drawn before now."""
@@ -43,7 +46,7 @@ class SampleLog:
 
     @property
     def damaged(self) -> list[int]:
-        found: list[int] = self._damaged.nonzero().flatten().tolist()
+        found: list[int] = self._damaged.nonzero()[0].tolist()
         return found
 
 

@@ -39,8 +39,8 @@ from seamline.nano.torch.vision.transforms.geometry import (
     RandomResizedCrop,
     RandomRotation,
     RandomVerticalFlip,
-    Resize,
 )
+from seamline.nano.torch.vision.transforms.resize import Resize
 from seamline.nano.torch.vision.transforms.transform import is_deterministic
 
 __all__ = [

@@ -9,9 +9,12 @@ from typing import Any
 
 from seamline.nano.torch.vision import randomness
 from seamline.nano.torch.vision.encoded import Encoded
+from seamline.nano.torch.vision.geometry import Cut
 from seamline.nano.torch.vision.pixels import Picture, Pixels, channels_first, is_picture, of_file
+from seamline.nano.torch.vision.resampling import Part
 from seamline.nano.torch.vision.transforms import functional
 from seamline.nano.torch.vision.transforms.conversion import Normalize, PILToTensor, ToTensor
+from seamline.nano.torch.vision.transforms.resize import Resize, Resizing
 from seamline.nano.torch.vision.transforms.transform import PixelTransform, Transform, is_deterministic
 
 
@@ -98,6 +101,23 @@ class Lambda(Transform):
 
 
 @dataclass(frozen=True, slots=True)
+class _AlmostResized:
+    """A picture or a file that ``Resize`` has seen; if a part is cut out of it next, only that part is made."""
+
+    source: Picture | Encoded
+    resizing: Resizing
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.resizing.size
+
+    def picture(self, part: Part | None = None) -> Picture:
+        if isinstance(self.source, Encoded):
+            return of_file(self.resizing.read(self.source, part))
+        return self.source.given(self.resizing(self.source.pixels, part))
+
+
+@dataclass(frozen=True, slots=True)
 class _AlmostTensor:
     """Pixels that ``ToTensor`` has seen; if ``Normalize`` is next, both are done in one pass."""
 
@@ -105,51 +125,68 @@ class _AlmostTensor:
 
 
 def run(transform: Any, image: Any) -> Any:
-    """Send an image, or a file that is not decoded yet, through a transform.
+    """Send an image, or a file that is not decoded yet, through a transform; without one it is only decoded.
 
     Between transforms of ours pixels stay as they are; anybody else gets the form in which the image came.
     """
-    for step in _steps(transform):
-        image = _step(step, image)
+    if transform is not None:
+        for step in _steps(transform):
+            image = _step(step, image)
     return _outside(image)
-
-
-def has_foreign(transform: Any) -> bool:
-    """Whether anything in it is not ours, so that it may draw from generators that we know nothing of."""
-    if isinstance(transform, Container):
-        return any(has_foreign(step) for step in transform.transforms)
-    return isinstance(transform, Lambda) or not isinstance(transform, Transform)
 
 
 def _steps(transform: Any) -> Iterator[Any]:
     """The transforms within a transform; containers draw when it is their turn."""
-    if isinstance(transform, Container):
-        for step in transform.chosen():
+    for step in transform.chosen() if isinstance(transform, Container) else (transform,):
+        if isinstance(step, Container):
             yield from _steps(step)
-    else:
-        yield transform
+        else:
+            yield step
 
 
 def _step(step: Any, image: Any) -> Any:
-    if isinstance(step, PixelTransform):
-        if isinstance(image, Encoded):
-            return of_file(step.read(image))
-        if isinstance(image, Picture) or is_picture(image):
-            picture = image if isinstance(image, Picture) else Picture.of(image)
-            height, width = picture.pixels.shape[:2]
-            return picture.given(step.plan(height, width)(picture.pixels))
-    if isinstance(step, (ToTensor, PILToTensor)) and isinstance(image, (Encoded, Picture)):
-        pixels = image.pixels() if isinstance(image, Encoded) else image.pixels
-        return _AlmostTensor(pixels) if isinstance(step, ToTensor) else channels_first(pixels)
-    if isinstance(step, Normalize) and isinstance(image, _AlmostTensor):
+    if is_picture(image) and isinstance(step, PixelTransform):
+        image = Picture.of(image)
+    if isinstance(image, (Encoded, Picture, _AlmostResized)):
+        if isinstance(step, PixelTransform):
+            return _changed(step, image)
+        if isinstance(step, ToTensor):
+            return _AlmostTensor(_picture(image).pixels)
+        if isinstance(step, PILToTensor):
+            return channels_first(_picture(image).pixels)
+    if isinstance(image, _AlmostTensor) and isinstance(step, Normalize):
         return step.of_pixels(image.pixels)
+    if _draws_elsewhere(step):
+        randomness.seed_others()
     return step(_outside(image))
+
+
+def _draws_elsewhere(step: Any) -> bool:
+    """Whether it may draw from generators that we know nothing of."""
+    ours = isinstance(step, Transform) and not isinstance(step, Lambda)
+    return not ours and not is_deterministic(step)
+
+
+def _changed(step: PixelTransform, image: Encoded | Picture | _AlmostResized) -> Picture | _AlmostResized:
+    if isinstance(image, Encoded) and not isinstance(step, Resize):
+        return of_file(step.read(image))
+    work = step.plan(*image.size)
+    if isinstance(image, _AlmostResized) and isinstance(work, Cut):
+        return image.picture(work.part)
+    if isinstance(work, Resizing):
+        return _AlmostResized(image.picture() if isinstance(image, _AlmostResized) else image, work)
+    picture = _picture(image)
+    return picture.given(work(picture.pixels))
+
+
+def _picture(image: Encoded | Picture | _AlmostResized) -> Picture:
+    if isinstance(image, _AlmostResized):
+        return image.picture()
+    return of_file(image.pixels()) if isinstance(image, Encoded) else image
 
 
 def _outside(image: Any) -> Any:
     """An image as anybody else may see it."""
-    if isinstance(image, Encoded):
-        image = of_file(image.pixels())
-    if isinstance(image, Picture):
-        return image.image()
+    if isinstance(image, (Encoded, Picture, _AlmostResized)):
+        return _picture(image).image()
     return functional.pixels_to_tensor(image.pixels) if isinstance(image, _AlmostTensor) else image

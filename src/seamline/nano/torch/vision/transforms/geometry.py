@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -12,45 +12,9 @@ import torch
 from seamline.nano.torch.vision import geometry, randomness
 from seamline.nano.torch.vision.encoded import WHOLE, Detail, Encoded
 from seamline.nano.torch.vision.pixels import Pixels, Work, size_of
-from seamline.nano.torch.vision.resampling import InterpolationMode, interpolation_mode, resize
+from seamline.nano.torch.vision.resampling import InterpolationMode, interpolation_mode, resize, smooths
 from seamline.nano.torch.vision.transforms.chance import Chance
 from seamline.nano.torch.vision.transforms.transform import PixelTransform, RandomTransform
-
-_SMOOTH = (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
-
-
-class Resize(PixelTransform):
-    """To (height, width), or the shorter side to a number; a JPEG that is much larger is decoded smaller."""
-
-    def __init__(
-        self,
-        size: int | Sequence[int],
-        interpolation: InterpolationMode = InterpolationMode.BILINEAR,
-        max_size: int | None = None,
-        antialias: bool | None = True,
-    ) -> None:
-        if not isinstance(size, int) and len(size) not in (1, 2):
-            raise ValueError(f"size is one number or (height, width), but got {size!r}")
-        self.size = size
-        self.max_size = max_size
-        self.interpolation = interpolation_mode(interpolation)
-        self.antialias = antialias
-
-    def plan(self, height: int, width: int) -> Work:
-        size = geometry.resized_size(height, width, self.size, self.max_size)
-        return partial(resize, size=size, interpolation=self.interpolation, antialias=bool(self.antialias))
-
-    def read(self, encoded: Encoded) -> Pixels:
-        height, width = encoded.size
-        size = geometry.resized_size(height, width, self.size, self.max_size)
-        detail = Detail.enough_for(size, height, width) if self._smooths else WHOLE
-        pixels, shrink = encoded.decoded(detail)
-        extent = None if shrink == 1 else (height / shrink, width / shrink)
-        return resize(pixels, size, self.interpolation, antialias=bool(self.antialias), extent=extent)
-
-    @property
-    def _smooths(self) -> bool:
-        return bool(self.antialias) and self.interpolation in _SMOOTH
 
 
 class CenterCrop(PixelTransform):
@@ -58,7 +22,9 @@ class CenterCrop(PixelTransform):
         self.size = geometry.two_sides(size)
 
     def plan(self, height: int, width: int) -> Work:
-        return partial(geometry.center_crop, output_size=self.size)
+        if height < self.size[0] or width < self.size[1]:
+            return partial(geometry.center_crop, output_size=self.size)
+        return geometry.middle_of(height, width, self.size)
 
 
 class Pad(PixelTransform):
@@ -98,14 +64,14 @@ class RandomCrop(RandomTransform):
         frames = list(self._frames(height, width))
         for left, top, right, bottom in frames:
             height, width = height + top + bottom, width + left + right
-        part = _place(height, width, *self.size)
+        cut = geometry.Cut(_place(height, width, *self.size))
 
-        def cut(pixels: Pixels) -> Pixels:
+        def pad_and_cut(pixels: Pixels) -> Pixels:
             for frame in frames:
                 pixels = geometry.pad(pixels, frame, self.fill, self.padding_mode)
-            return geometry.crop(pixels, *part)
+            return cut(pixels)
 
-        return cut
+        return pad_and_cut if frames else cut
 
     def _frames(self, height: int, width: int) -> list[tuple[int, int, int, int]]:
         frames = [] if self.padding is None else [geometry.four_sides(self.padding)]
@@ -156,8 +122,8 @@ class RandomResizedCrop(RandomTransform):
 
     def _choose(self, height: int, width: int) -> tuple[tuple[int, ...], Detail]:
         part = _part(height, width, self.scale, self.ratio)
-        smooths = bool(self.antialias) and self.interpolation in _SMOOTH
-        detail = Detail.enough_for(self.size, part[2], part[3]) if smooths else WHOLE
+        smooth = smooths(self.interpolation, self.antialias)
+        detail = Detail.enough_for(self.size, part[2], part[3]) if smooth else WHOLE
         top, bottom = _on_grid(part[0], part[0] + part[2], height, detail.shrink)
         left, right = _on_grid(part[1], part[1] + part[3], width, detail.shrink)
         return (top, left, bottom - top, right - left), detail
@@ -317,7 +283,7 @@ def _place(height: int, width: int, part_height: int, part_width: int) -> tuple[
 
 
 def _part(height: int, width: int, scale: Sequence[float], ratio: Sequence[float]) -> tuple[int, int, int, int]:
-    log_ratio = torch.log(torch.tensor(ratio)).tolist()
+    log_ratio = _logarithms(tuple(ratio))
     for _ in range(10):
         area = height * width * randomness.uniform(scale[0], scale[1])
         shape = math.exp(randomness.uniform(log_ratio[0], log_ratio[1]))
@@ -331,6 +297,13 @@ def _part(height: int, width: int, scale: Sequence[float], ratio: Sequence[float
     elif width / height > max(ratio):
         part_width = round(height * max(ratio))
     return (height - part_height) // 2, (width - part_width) // 2, part_height, part_width
+
+
+@lru_cache(maxsize=64)
+def _logarithms(numbers: tuple[float, ...]) -> list[float]:
+    """As torchvision has them: in single precision."""
+    found: list[float] = torch.log(torch.tensor(numbers)).tolist()
+    return found
 
 
 def _on_grid(first: int, last: int, limit: int, step: int) -> tuple[int, int]:
