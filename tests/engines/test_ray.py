@@ -3,11 +3,9 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import numpy as np
-import psutil
 import pytest
 import ray
 import torch
@@ -20,9 +18,16 @@ from seamline.engines.ray import RayEngine
 from seamline.engines.ray.cluster import TooFewCpusError
 from seamline.orca import Estimator, estimator
 from seamline.testing import EngineContract
+from tests.engines.faults import (
+    ENDED_WITHIN_S,
+    Strike,
+    exit_without_a_word,
+    fail,
+    kill_the_other,
+    program,
+    still_running,
+)
 from tests.orca.networks import assert_same_weights, make_network, make_rows
-
-ENDS_WITHIN_S = 10
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +46,6 @@ class TestRayEngine(EngineContract):
     @pytest.fixture
     def engine(self, cluster):
         return cluster
-
-
-def alive(processes):
-    return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-
-
-def still_running(processes, within_s):
-    deadline = time.monotonic() + within_s
-    while alive(processes) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return alive(processes)
 
 
 # Same numbers
@@ -104,7 +98,7 @@ def test_what_workers_print_comes_out_with_their_rank(cluster, capsys):
 
     cluster.run(speak, [0, 0])
     heard = ""
-    deadline = time.monotonic() + ENDS_WITHIN_S
+    deadline = time.monotonic() + ENDED_WITHIN_S
     while heard.count("the same from everybody") < 2 and time.monotonic() < deadline:
         time.sleep(0.05)  # Ray's log monitor brings lines a little later
         captured = capsys.readouterr()
@@ -135,7 +129,7 @@ def test_cpus_that_others_use_are_waited_for_and_then_missed(cluster):
     before = time.monotonic()
     with pytest.raises(TooFewCpusError, match=r"of the 4 CPUs of this Ray cluster 1 are free"):
         RayEngine(start_within_s=0.5).run(lambda world, shard: 0, [0, 0])
-    assert time.monotonic() - before < ENDS_WITHIN_S
+    assert time.monotonic() - before < ENDED_WITHIN_S
     ray.kill(holder)
     assert cluster.run(lambda world, shard: shard, [1, 2]) == [1, 2], "a failed start has kept its CPUs"
 
@@ -156,35 +150,18 @@ def test_cores_of_a_foreign_ray_cannot_be_chosen():
 # Faults
 
 
-def exit_without_a_word(world, shard):
-    if world.rank == 1:
-        os._exit(3)
-    time.sleep(60)
-
-
-def kill_the_other(world, shard):
-    pids = world.all_gather(os.getpid())
-    if world.rank == 0:
-        os.kill(pids[1], signal.SIGKILL)
-    time.sleep(60)
-
-
-@pytest.mark.parametrize("fault", [exit_without_a_word, kill_the_other])
-def test_a_worker_that_is_gone_is_named_and_the_others_go_too(cluster, fault, tmp_path):
-    def note_and_do(world, shard):
-        (tmp_path / str(world.rank)).write_text(str(os.getpid()))
-        fault(world, shard)
-
-    before = time.monotonic()
-    with pytest.raises(WorkerError, match="its process was killed") as caught:
-        cluster.run(note_and_do, [0, 0])
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [(fail, "bad row 7"), (exit_without_a_word, "called os._exit"), (kill_the_other, "its process was killed")],
+)
+def test_a_worker_that_is_gone_is_named_and_the_others_go_too(cluster, fault, words, tmp_path):
+    strike = Strike(fault, tmp_path)
+    with pytest.raises(WorkerError, match=words) as caught:
+        cluster.run(strike, [0, 0])
+    assert strike.seconds_since() < ENDED_WITHIN_S
     assert caught.value.rank == 1
-    assert time.monotonic() - before < ENDS_WITHIN_S
-    deadline = time.monotonic() + 2
-    pids = [int((tmp_path / rank).read_text()) for rank in "01"]
-    while any(map(psutil.pid_exists, pids)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not any(map(psutil.pid_exists, pids))
+    assert still_running(strike.pids, within_s=2) == []
+    assert cluster.run(lambda world, shard: shard, [1, 2]) == [1, 2]
 
 
 def test_the_children_of_a_failed_worker_go_with_it(cluster, tmp_path):
@@ -198,11 +175,7 @@ def test_the_children_of_a_failed_worker_go_with_it(cluster, tmp_path):
 
     with pytest.raises(WorkerError):
         cluster.run(fail_with_child, [0, 0])
-    children = [psutil.Process(pid) for rank in "01" if psutil.pid_exists(pid := int((tmp_path / rank).read_text()))]
-    left = still_running(children, within_s=5)
-    for child in left:
-        child.kill()
-    assert left == []
+    assert still_running([int((tmp_path / rank).read_text()) for rank in "01"], within_s=5) == []
 
 
 def test_a_released_broadcast_cannot_be_read_and_says_so(cluster):
@@ -219,53 +192,29 @@ def test_a_run_that_takes_too_long_is_stopped_and_says_who_is_late(cluster):
 
 
 PROGRAM = """
-import os, sys, time
+import sys
 from pathlib import Path
 from seamline.engines.ray import RayEngine
-folder = Path(sys.argv[1])
-def work(world, shard):
-    (folder / f"{world.rank}").write_text(str(os.getpid()))
-    time.sleep(300)
+from tests.engines.faults import note_and_wait
 engine = RayEngine(cores=2)
 try:
-    engine.run(work, [0, 0])
+    engine.run(note_and_wait(Path(sys.argv[1])), [0, 0])
 finally:
     engine.close()
 """
 
 
-@pytest.fixture
-def program(tmp_path):
-    """A driver with a Ray of its own and two workers, and all processes that descend from it once they run."""
-    script = tmp_path / "program.py"
-    script.write_text(PROGRAM)
-    with (tmp_path / "stderr").open("wb") as errors:
-        driver = psutil.Popen([sys.executable, str(script), str(tmp_path)], stdout=subprocess.DEVNULL, stderr=errors)
-    notes = [tmp_path / "0", tmp_path / "1"]
-    deadline = time.monotonic() + 60
-    while not all(note.exists() and note.read_text() for note in notes):
-        assert time.monotonic() < deadline, (tmp_path / "stderr").read_text()
-        assert driver.poll() is None, (tmp_path / "stderr").read_text()
-        time.sleep(0.05)
-    descendants = psutil.Process(driver.pid).children(recursive=True)
-    assert {int(note.read_text()) for note in notes} <= {process.pid for process in descendants}
-    yield driver, descendants
-    for process in alive([*descendants, psutil.Process(driver.pid)] if driver.poll() is None else descendants):
-        process.kill()
-    driver.wait()
-
-
-@pytest.mark.parametrize("fault", ["driver is killed", "Ctrl-C", "raylet is killed"])
-def test_no_process_outlives(program, fault, tmp_path):
-    driver, descendants = program
-    raylet = next(process for process in descendants if process.name().startswith("raylet"))
-    victim, number, last_word = {
-        "driver is killed": (driver, signal.SIGKILL, ""),
-        "Ctrl-C": (driver, signal.SIGINT, "KeyboardInterrupt"),
-        "raylet is killed": (raylet, signal.SIGKILL, "Ray's node process (raylet) has ended or was killed"),
-    }[fault]
-    before = time.monotonic()
-    victim.send_signal(number)
-    driver.wait(timeout=ENDS_WITHIN_S)
-    assert still_running(descendants, within_s=ENDS_WITHIN_S - (time.monotonic() - before)) == []
-    assert last_word in (tmp_path / "stderr").read_text()
+@pytest.mark.parametrize("fault", ["the driver is killed", "Ctrl-C", "the raylet is killed"])
+def test_nothing_is_left_when(fault, tmp_path):
+    with program(PROGRAM, tmp_path) as (driver, inventory):
+        raylet = next(process for process in inventory.processes if process.name().startswith("raylet"))
+        strike, last_word = {
+            "the driver is killed": (driver.kill, ""),
+            "Ctrl-C": (lambda: os.killpg(driver.pid, signal.SIGINT), "KeyboardInterrupt"),
+            "the raylet is killed": (raylet.kill, "Ray's node process (raylet) has ended or was killed"),
+        }[fault]
+        before = time.monotonic()
+        strike()
+        driver.wait(ENDED_WITHIN_S)
+        assert inventory.left(within_s=ENDED_WITHIN_S - (time.monotonic() - before)) == []
+        assert last_word in (tmp_path / "said").read_text()

@@ -4,7 +4,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from functools import partial
@@ -22,10 +21,19 @@ from seamline.engines.local import LocalEngine
 from seamline.engines.spark import SparkEngine
 from seamline.engines.spark.session import active
 from seamline.testing import EngineContract
+from tests.engines.faults import (
+    ENDED_WITHIN_S,
+    JVM,
+    PARENT,
+    Killer,
+    note_and_wait,
+    program,
+    still_running,
+    wait_for_notes,
+)
 from tests.engines.spark_cluster import in_one_process, on_a_cluster
 
 KINDS = {"local": in_one_process, "cluster": on_a_cluster}
-ENDED_WITHIN_S = 10.0
 
 pytestmark = pytest.mark.slow
 
@@ -226,65 +234,8 @@ def test_strangers_at_the_drivers_port_disturb_nobody(engine):
 # Faults
 
 
-def note_and_wait(folder):
-    """A task that writes its process ids and works until somebody ends it."""
-
-    def work(world, shard):
-        child = subprocess.Popen(["sleep", "300"])
-        keeper = psutil.Process(os.getppid())
-        jvm = next((parent for parent in keeper.parents() if "java" in parent.name()), keeper)
-        note = folder / f"worker-{world.rank}-{time.monotonic_ns()}.part"
-        note.write_text(f"{os.getpid()} {child.pid} {keeper.pid} {jvm.pid}")
-        note.rename(note.with_suffix(".note"))
-        if world.rank == 1:
-            world.all_gather("never complete")
-        time.sleep(300)
-
-    return work
-
-
-def wait_for_notes(folder, within_s=60):
-    """The process ids by rank, once both workers run."""
-    deadline = time.monotonic() + within_s
-    while len(notes := sorted(folder.glob("*.note"))) < 2:
-        assert time.monotonic() < deadline, "the workers did not start"
-        time.sleep(0.02)
-    return [[int(pid) for pid in note.read_text().split()] for note in notes]
-
-
-def still_running(pids, within_s):
-    deadline = time.monotonic() + within_s
-    alive = list(pids)
-    while alive and time.monotonic() < deadline:
-        alive = [p for p in alive if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE]
-        time.sleep(0.02)
-    return alive
-
-
-class Killer:
-    """Kills one of the processes of a run as soon as all workers are at work, from another process."""
-
-    PROGRAM = """
-import os, signal, sys, time
-from pathlib import Path
-folder, rank, which = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-while len(notes := sorted(folder.glob("*.note"))) < 2:
-    time.sleep(0.02)
-(folder / "killed").write_text(str(time.monotonic()))
-os.kill(int(notes[rank].read_text().split()[which]), signal.SIGKILL)
-"""
-
-    def __init__(self, folder, rank, which):
-        self.folder = folder
-        self.process = subprocess.Popen([sys.executable, "-c", self.PROGRAM, str(folder), str(rank), str(which)])
-
-    def seconds_since(self):
-        assert self.process.wait(10) == 0
-        return time.monotonic() - float((self.folder / "killed").read_text())
-
-
 def test_a_killed_python_of_spark_is_named_and_nothing_stays(engine, tmp_path):
-    killer = Killer(tmp_path, rank=1, which=2)
+    killer = Killer(tmp_path, rank=1, which=PARENT)
     with pytest.raises(WorkerError, match="the Spark task of worker 1 has ended without a word") as caught:
         engine.run(note_and_wait(tmp_path), [0, 0])
     assert killer.seconds_since() < ENDED_WITHIN_S
@@ -314,7 +265,7 @@ def test_a_worker_that_ends_alone_takes_its_children_with_it(engine, tmp_path):
 
 @only_on_a_cluster
 def test_a_lost_executor_is_named_and_nothing_stays(engine, tmp_path):
-    killer = Killer(tmp_path, rank=1, which=3)
+    killer = Killer(tmp_path, rank=1, which=JVM)
     with pytest.raises(
         WorkerError,
         match=r"worker 1 has ended without a word.*executor",
@@ -346,56 +297,51 @@ import sys
 from pathlib import Path
 from seamline.engines.spark import SparkEngine, StandaloneCluster
 from seamline.engines.spark.session import session
+from tests.engines.faults import note_and_wait
 from tests.engines.spark_cluster import LIGHT
-from tests.engines.test_spark import note_and_wait
 folder, kind = Path(sys.argv[1]), sys.argv[2]
 conf = {**LIGHT, "spark.master": "local[2]"}
 if kind == "cluster":
     cluster = StandaloneCluster(workers=1, cores_per_worker=2)
     conf = {**LIGHT, **cluster.conf}
-SparkEngine(session(conf)).run(note_and_wait(folder), [0, 0])
+spark = session(conf)
+spark.sparkContext.parallelize(range(100), 4).map(lambda x: (x % 7, x)).groupByKey(3).count()
+SparkEngine(spark).run(note_and_wait(folder), [0, 0])
 """
 
 
-@pytest.fixture
-def start_program(tmp_path):
-    """Start a driver with two workers; gives it, and the processes of the whole family."""
-    started = []
-
-    def start(kind):
-        root = Path(__file__).parents[2]
-        environment = {**os.environ, "PYTHONPATH": str(root)}
-        command = [sys.executable, "-c", PROGRAM, str(tmp_path), kind]
-        driver = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
-        started.append(driver)
-        notes = wait_for_notes(tmp_path, within_s=100)
-        family = [process.pid for process in psutil.Process(driver.pid).children(recursive=True)]
-        pids = {*family, *(pid for note in notes for pid in note)}
-        started.extend(psutil.Process(pid) for pid in pids if psutil.pid_exists(pid))
-        return driver, pids
-
-    yield start
-    for process in started:
-        if process.pid and psutil.pid_exists(process.pid):
-            process.kill()
-    started[0].stderr.close()
-    started[0].wait()
-
-
-def test_no_process_outlives_a_driver_that_was_killed(start_program):
-    before = set(Path("/tmp").glob("seamline-spark-*"))
-    driver, pids = start_program("cluster")
-    assert len(pids) > 8
-    assert "spark.driver.host" in command_lines(pids)
-    assert "authenticate.secret" not in command_lines(pids)
+def the_driver_is_killed(driver, inventory):
     driver.kill()
-    assert still_running(pids, within_s=ENDED_WITHIN_S) == []
-    assert set(Path("/tmp").glob("seamline-spark-*")) <= before
+    return ""
 
 
-def test_no_process_outlives_ctrl_c(start_program):
-    driver, pids = start_program("local")
-    driver.send_signal(signal.SIGINT)
-    driver.wait(timeout=ENDED_WITHIN_S)
-    assert still_running(pids, within_s=ENDED_WITHIN_S) == []
-    assert b"KeyboardInterrupt" in driver.stderr.read()
+def ctrl_c(driver, inventory):
+    os.killpg(driver.pid, signal.SIGINT)  # as a terminal does: to all that were not given a group of their own
+    return "KeyboardInterrupt"
+
+
+def the_jvm_of_the_session_is_killed(driver, inventory):
+    next(process for process in inventory.processes if "SparkSubmit" in command_lines([process.pid])).kill()
+    return "has ended without a word: the JVM of the Spark session has ended or was killed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        ("local", the_driver_is_killed),
+        ("local", ctrl_c),
+        ("local", the_jvm_of_the_session_is_killed),
+        ("cluster", the_driver_is_killed),
+        ("cluster", ctrl_c),
+    ],
+)
+def test_nothing_is_left_when(kind, fault, tmp_path):
+    with program(PROGRAM, tmp_path, kind) as (driver, inventory):
+        commands = command_lines(process.pid for process in inventory.processes)
+        assert "spark.driver.host" in commands
+        assert "authenticate.secret" not in commands
+        before = time.monotonic()
+        last_word = fault(driver, inventory)
+        driver.wait(ENDED_WITHIN_S)
+        assert inventory.left(within_s=ENDED_WITHIN_S - (time.monotonic() - before)) == []
+        assert last_word in (tmp_path / "said").read_text()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from rich.table import Table
 
 from seamline import __version__
 from seamline.core import machine, registry
+from seamline.core.prerequisites import Prerequisites
 from seamline.nano.machine import current_allocator, settings
 from seamline.nano.machine.effect import allocation_loop
 
@@ -37,8 +39,8 @@ _ISA = {
 }
 
 
-def examine() -> dict[str, Any]:
-    """Everything the report shows, as plain data."""
+def examine(start: bool = False) -> dict[str, Any]:
+    """Everything the report shows, as plain data; with ``start`` every engine is tried, which takes a while."""
     return {
         "seamline": __version__,
         "python": platform.python_version(),
@@ -46,7 +48,7 @@ def examine() -> dict[str, Any]:
         "tuning": _tuning(),
         "cuda": _cuda(),
         "extras": _extras(),
-        "engines": _engines(),
+        "engines": _engines(start),
     }
 
 
@@ -124,19 +126,19 @@ def _installed(package: str) -> str | None:
         return None
 
 
-def _engines() -> dict[str, Any]:
-    """Start every engine that is installed, all at the same time: Java and Ray take a while."""
+def _engines(start: bool) -> dict[str, Any]:
+    """Look at every engine, all at the same time: Java and Ray take a while."""
     names = list(registry.entries("engines"))
     with ThreadPoolExecutor(len(names)) as pool:
-        return dict(zip(names, pool.map(_try_engine, names), strict=True))
+        return dict(zip(names, pool.map(partial(_try_engine, start), names), strict=True))
 
 
-def _try_engine(name: str) -> dict[str, Any]:
-    """The smallest run of an engine, in a process of its own; whatever goes wrong is the finding."""
+def _try_engine(start: bool, name: str) -> dict[str, Any]:
+    """Load an engine and perhaps start it, in a process of its own; whatever goes wrong is the finding."""
     problem = registry.entries("engines")[name].problem()
     if problem is not None:
         return {"starts": False, "problem": str(problem)}
-    command = [sys.executable, "-c", f"from seamline.cli.doctor import try_here; try_here({name!r})"]
+    command = [sys.executable, "-c", f"from seamline.cli.doctor import try_here; try_here({name!r}, {start})"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_ENGINE_WITHIN_S, check=False)
         return dict(json.loads(answer.stdout.splitlines()[-1]))
@@ -147,15 +149,23 @@ def _try_engine(name: str) -> dict[str, Any]:
         return {"starts": False, "problem": last}
 
 
-def try_here(name: str) -> None:
-    """Start an engine in this process and print what came of it, as JSON."""
-    finding: dict[str, Any] = {"starts": False, "problem": None}
+def try_here(name: str, start: bool) -> None:
+    """Load an engine in this process, perhaps start it, and print what came of it, as JSON.
+
+    ``starts`` is ``None`` where nothing speaks against it and it was not tried.
+    """
+    finding: dict[str, Any] = {"starts": None, "problem": None}
     try:
-        engine = registry.engine(name)
-        finding["starts"] = engine.run(_own_rank, [None]) == [0]
-        engine.close()
+        kind = registry.entries("engines")[name].load()
+        finding["problem"] = kind.missing() if isinstance(kind, Prerequisites) else None
+        if start and finding["problem"] is None:
+            engine = registry.engine(name)
+            finding["starts"] = engine.run(_own_rank, [None]) == [0]
+            engine.close()
     except Exception as error:
         finding["problem"] = str(error).strip().splitlines()[0]
+    if finding["problem"] is not None:
+        finding["starts"] = False
     print(json.dumps(finding))
 
 
@@ -202,9 +212,12 @@ def _tuning_in_words(tuning: dict[str, Any]) -> str:
 
 def _show_engines(console: Console, engines: dict[str, Any]) -> None:
     table = Table("engine", "starts", "what to do", title="Engines", title_justify="left")
+    words = {True: "yes", False: "[red]no[/red]", None: "should"}
     for name, engine in engines.items():
-        table.add_row(name, "yes" if engine["starts"] else "[red]no[/red]", engine["problem"] or "")
+        table.add_row(name, words[engine["starts"]], engine["problem"] or "")
     console.print(table)
+    if any(engine["starts"] is None for engine in engines.values()):
+        console.print("[dim]seamline doctor --start tries those that should[/dim]")
 
 
 def _show_extras(console: Console, extras: dict[str, Any]) -> None:

@@ -70,11 +70,12 @@ def env(malloc: Malloc, pin: bool) -> None:
 
 @main.command()
 @click.option("--json", "as_json", is_flag=True, help="For machines: print JSON.")
-def doctor(as_json: bool) -> None:
+@click.option("--start", is_flag=True, help="Start every engine too; Java and Ray take a while.")
+def doctor(as_json: bool, start: bool) -> None:
     """Say what this machine offers, what is installed, and how to get what is missing."""
     from seamline.cli.doctor import examine, show
 
-    findings = examine()
+    findings = examine(start)
     if as_json:
         click.echo(json.dumps(findings, indent=2))
     else:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from seamline.core.collection import Collection
 from seamline.core.world import World
 
 Shard = TypeVar("Shard")
@@ -77,6 +78,10 @@ class Engine(Protocol):
 
     def broadcast(self, value: Value) -> Broadcast[Value]:
         """Put a value where every task can read it, once, whatever the number of tasks that do."""
+        ...
+
+    def collection(self, items: Sequence[Any]) -> Collection:
+        """One shard for each item, where this engine keeps shards."""
         ...
 
     def close(self) -> None:

@@ -8,14 +8,24 @@ SeamlineError
 ├── CheckpointError        a checkpoint cannot be written, found or used
 ├── NonFiniteLossError     the loss became NaN or infinite
 ├── LedgerError            a row was lost or trained twice
+├── BadRowError            a row of a file cannot be parsed; names file and line
+├── MixedSchemasError      files do not agree on a column; names both
+├── DamagedFileError       a file of records is cut off or changed; names it
+├── DataError              a column holds what cannot be read; names it
 ├── ExportError            a model cannot be brought into another form
 ├── UnreadableImageError   an image file is damaged; names it
+├── ShardError             a function failed on one shard; names the shard, its rows and the function
+├── RowsError              shards do not have the rows that an operation needs
+├── ColumnError            a table has no column of that name; says which one is near
 └── UnavailableError       an optional dependency is missing; carries the command that installs it
 
 Bad arguments are plain ``ValueError`` and ``TypeError``.
 """
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
 
 
 class SeamlineError(Exception):
@@ -66,8 +76,54 @@ class LedgerError(SeamlineError):
     """The account of trained rows does not add up."""
 
 
+class DataError(SeamlineError, ValueError):
+    """A column holds values that make no array, or its rows do not lie where a worker can read them."""
+
+
 class ExportError(SeamlineError):
     """A model cannot be exported, saved or loaded in the form that was asked for."""
+
+
+class ShardError(SeamlineError):
+    """A function that was sent to shards raised on one of them.
+
+    Example: ``negative`` meets a text in the third file. ``shard`` is 2, ``first_row`` 2000 and ``rows`` 1000 where
+    these are known, ``traceback`` is what its process would have printed, ``__cause__`` the exception where it pickles.
+    """
+
+    def __init__(self, shard: int, function: str, first_row: int | None, rows: int | None, traceback: str) -> None:
+        super().__init__(shard, function, first_row, rows, traceback)
+        self.shard = shard
+        self.function = function
+        self.first_row = first_row
+        self.rows = rows
+        self.traceback = traceback
+
+    def __str__(self) -> str:
+        return f"{self.function} failed on shard {self.shard}{self._place()}.\n\n{self.traceback}"
+
+    def _place(self) -> str:
+        if self.rows is None:
+            return ""
+        if self.first_row is None or self.rows == 0:
+            return f" ({self.rows} rows)"
+        return f" (rows {self.first_row} to {self.first_row + self.rows - 1})"
+
+
+class RowsError(SeamlineError, ValueError):
+    """Shards do not have the rows that an operation needs: ragged, zipped unevenly, or none at all."""
+
+
+class ColumnError(SeamlineError, ValueError):
+    """A table has no column of that name."""
+
+    @classmethod
+    def missing(cls, name: object, known: Iterable[object]) -> ColumnError:
+        """The usual sentence: what there is, and what may have been meant."""
+        names = [str(each) for each in known]
+        close = difflib.get_close_matches(str(name), names, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        return cls(f"no column {name!r}; there are {', '.join(map(repr, names))}{hint}")
 
 
 class UnavailableError(SeamlineError, ImportError):

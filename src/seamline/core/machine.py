@@ -133,9 +133,19 @@ def user_pins(environment: Mapping[str, str] = os.environ) -> bool:
     return any(set_by_user(name, environment) for name in (*PINNING_VARIABLES, *THREAD_VARIABLES))
 
 
+def worker_variables(threads: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """All thread variables for a worker that does not inherit ours: the user's own, else this number."""
+    return {name: environment.get(name, "") for name in THREAD_VARIABLES} | thread_settings(threads, environment)
+
+
 def set_by_user(name: str, environment: Mapping[str, str] = os.environ) -> bool:
     """Whether a variable is there, and not because Seamline has put it there."""
     return name in environment and name not in environment.get(OUR_VARIABLES, "").split(",")
+
+
+def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables of this process with these on top: to read, or for a process that it starts."""
+    return {**os.environ, **(variables or {})}
 
 
 @contextlib.contextmanager
@@ -147,9 +157,8 @@ def variables_set(variables: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
+            os.environ.pop(name, None)
+            if value is not None:
                 os.environ[name] = value
 
 

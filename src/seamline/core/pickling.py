@@ -35,6 +35,8 @@ def dumps(value: object, what: str, on_buffer: Callable[[pickle.PickleBuffer], A
         kind = cloudpickle.Pickler if on_buffer is None else _BufferPickler
         kind(out, protocol=5, buffer_callback=on_buffer).dump(value)
         return out.getvalue()
+    except UnpicklableError:  # an object that knows why it cannot travel
+        raise
     except Exception as error:
         raise UnpicklableError(f"{what} cannot be sent between processes: {_blame(value, error)}") from error
 

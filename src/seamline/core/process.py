@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from seamline.core import machine
+
 _BOOT = (
     "import importlib, json, sys; sys.path[:] = json.loads(sys.argv[2]); importlib.import_module(sys.argv[3]).main()"
 )
@@ -28,7 +30,7 @@ def start(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, **variables},
+        env=machine.environment(variables),
         pass_fds=fds,
         start_new_session=True,
     )

@@ -5,22 +5,25 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import psutil
 
 from seamline.core.process import start
+from seamline.engines.family import await_end
 
 
 class Guard:
-    """Watches over this process; ``close`` lets the guard do its work now and go."""
+    """Watches over this process; ``close`` lets the guard do its work now and go. The folder goes with the others."""
 
-    def __init__(self, over: Iterable[psutil.Process]) -> None:
+    def __init__(self, over: Iterable[psutil.Process], folder: Path) -> None:
         lifeline, self._held = os.pipe()
         try:
-            settings = {"lifeline": lifeline, "processes": [process.pid for process in over]}
+            settings = {"lifeline": lifeline, "processes": [process.pid for process in over], "folder": str(folder)}
             self._process = start(__name__, settings, (lifeline,), {})
         finally:
             os.close(lifeline)
@@ -36,6 +39,17 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     processes = [psutil.Process(pid) for pid in settings["processes"] if psutil.pid_exists(pid)]
     os.read(settings["lifeline"], 1)
-    for process in processes:
+    family = [*processes, *_started_by(processes)]
+    for process in family:
         with contextlib.suppress(psutil.NoSuchProcess):  # it has gone by itself, which is the rule
             process.kill()
+    await_end(family)
+    shutil.rmtree(settings["folder"], ignore_errors=True)
+
+
+def _started_by(processes: list[psutil.Process]) -> list[psutil.Process]:
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += process.children(recursive=True)
+    return found

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic
 
 from seamline.core.blocks import produced
 from seamline.core.engine import Block, Item, Listener, Result, Shard, Value
 from seamline.core.errors import WorkerError
 from seamline.core.failure import described
 from seamline.core.world import Alone, World
+from seamline.engines.mapped import MappedCollection
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,9 @@ class InlineEngine:
 
     def broadcast(self, value: Value) -> InlineBroadcast[Value]:
         return InlineBroadcast(value)
+
+    def collection(self, items: Sequence[Any]) -> MappedCollection:
+        return MappedCollection.of(self, items, apart=False)
 
     def close(self) -> None:
         """Nothing outlives a call."""

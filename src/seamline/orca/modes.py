@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -80,11 +79,11 @@ def _open_local(options: Local) -> Cluster:
 
 
 def _open_spark(options: Spark) -> Cluster:
-    return _with_session(cluster_conf.in_this_process(options, os.environ), nodes=None)
+    return _with_session(cluster_conf.in_this_process(options, machine.environment()), nodes=None)
 
 
 def _open_standalone(options: Spark) -> Cluster:
-    submission = cluster_conf.on_standalone(options, os.environ)
+    submission = cluster_conf.on_standalone(options, machine.environment())
     if options.master is not None:
         return _with_session(submission, options.num_nodes)
     cores = options.cores or max(1, machine.cores().count // options.num_nodes)
@@ -101,7 +100,7 @@ def _open_submitted(_: Submitted) -> Cluster:
 def _open_yarn(deploy_mode: DeployMode, options: Yarn) -> Cluster:
     if _on_the_cluster():
         return registry.cluster("spark-submitted")
-    submission = cluster_conf.on_yarn(options, deploy_mode, os.environ)
+    submission = cluster_conf.on_yarn(options, deploy_mode, machine.environment())
     folder = Path(submission.variables["HADOOP_CONF_DIR"])
     if not (folder / "yarn-site.xml").is_file():
         raise ValueError(f"there is no yarn-site.xml in {folder}; let HADOOP_CONF_DIR or hadoop_conf= name its folder")
@@ -111,7 +110,7 @@ def _open_yarn(deploy_mode: DeployMode, options: Yarn) -> Cluster:
 def _open_kubernetes(deploy_mode: DeployMode, options: Kubernetes) -> Cluster:
     if _on_the_cluster():
         return registry.cluster("spark-submitted")
-    submission = cluster_conf.on_kubernetes(options, deploy_mode, os.environ)
+    submission = cluster_conf.on_kubernetes(options, deploy_mode, machine.environment())
     return _on_cluster(submission, options.num_nodes, options.program)
 
 
@@ -152,7 +151,7 @@ def _with_session(submission: Submission, nodes: int | None) -> Cluster:
 
 
 def _on_the_cluster() -> bool:
-    return cluster_conf.SUBMITTED in os.environ
+    return cluster_conf.SUBMITTED in machine.environment()
 
 
 def _this_program() -> str:

@@ -8,8 +8,17 @@ class TestMyEngine(EngineContract):
         return MyEngine()
 """
 
+from seamline.testing.collection_contract import CollectionContract, RemoteCollectionContract
 from seamline.testing.engine_contract import EngineContract
 from seamline.testing.framework_contract import FrameworkContract
 from seamline.testing.task_contract import TaskContract
+from seamline.testing.xshards_contract import XShardsContract
 
-__all__ = ["EngineContract", "FrameworkContract", "TaskContract"]
+__all__ = [
+    "CollectionContract",
+    "EngineContract",
+    "FrameworkContract",
+    "RemoteCollectionContract",
+    "TaskContract",
+    "XShardsContract",
+]

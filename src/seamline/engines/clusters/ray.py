@@ -16,13 +16,19 @@ from seamline.engines.ray.cluster import Cluster
 
 
 class RayCluster:
-    """Workers as Ray actors; ``close`` undoes what was done to get the connection."""
+    """Workers as Ray actors; ``close`` undoes what was done to get the connection.
+
+    ``check`` raises where this Ray has ended; it is called before and during each run.
+    """
 
     remote = True
 
-    def __init__(self, origin: str, undo: Sequence[Callable[[], object]] = ()) -> None:
+    def __init__(
+        self, origin: str, undo: Sequence[Callable[[], object]] = (), check: Callable[[], None] | None = None
+    ) -> None:
         self._origin = origin
         self._undo = list(undo)
+        self._check_alive = check or (lambda: None)
         self._engines: dict[int, Engine] = {}
 
     @property
@@ -38,10 +44,11 @@ class RayCluster:
 
         So a run also starts where something small is running already.
         """
+        self._check_alive()
         if workers not in self._engines:
             capacity = self.capacity()
             threads = max(1, capacity.nodes * capacity.cores_per_node // workers)
-            self._engines[workers] = registry.engine("ray", threads=threads, strategy="SPREAD")
+            self._engines[workers] = registry.engine("ray", threads=threads, strategy="SPREAD", check=self._check_alive)
         return self._engines[workers]
 
     def capacity(self) -> Capacity:
@@ -85,4 +92,5 @@ def open_ray(
         raise SeamlineError(
             f"no Ray answers at {address}; start it there with `ray start --head`, or leave address= out"
         ) from error
-    return RayCluster("started here" if connection.ours else "connected here", [connection.close])
+    origin = "started here" if connection.ours else "connected here"
+    return RayCluster(origin, [connection.close], connection.check_alive)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from seamline.core import registry
+from seamline.core import machine, registry
 from seamline.core.cluster import Capacity
 from seamline.core.engine import Engine
 from seamline.core.errors import SeamlineError
-from seamline.core.machine import variables_set
 from seamline.core.size import in_bytes, in_words
 from seamline.engines.spark import slots
 from seamline.engines.spark.cluster import StandaloneCluster, spark_home
 from seamline.engines.spark.java import java_home
-from seamline.engines.spark.session import active, start
+from seamline.engines.spark.session import active, start, submitted
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -105,7 +103,7 @@ def open_session(*, conf: Mapping[str, str], variables: Mapping[str, str], nodes
     there = active()
     if there is not None:
         return SparkCluster(there, "started by this program")
-    with variables_set(variables):
+    with machine.variables_set(variables):
         session = start(conf)
     _await_executors(session, nodes)
     return SparkCluster(session, "started here", [session.stop])
@@ -131,7 +129,7 @@ def open_submitted() -> SparkCluster:
     there = active()
     if there is not None:
         return SparkCluster(there, "started by this program")
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if not submitted():
         raise SeamlineError(
             "this program was not started by spark-submit; run it as `spark-submit program.py`, or choose a mode "
             "that starts Spark: init_orca_context('spark')"
@@ -148,7 +146,8 @@ def submit_program(*, arguments: Sequence[str], variables: Mapping[str, str], pr
     The program meets this line again there; nothing is left to do here once it has run.
     """
     script = spark_home() / "bin" / "spark-submit"
-    environment = {"PYSPARK_PYTHON": sys.executable, **os.environ, "JAVA_HOME": str(java_home()), **variables}
+    ours = machine.environment({"JAVA_HOME": str(java_home()), **variables})
+    environment = {"PYSPARK_PYTHON": sys.executable, **ours}
     raise SystemExit(subprocess.run([str(script), *arguments, *program], env=environment, check=False).returncode)
 
 
@@ -163,4 +162,4 @@ def _executors(context: SparkContext) -> int:
     if slots.is_local(context):
         return 1
     scala: Any = context._jsc
-    return int(scala.sc().getExecutorMemoryStatus().size()) - 1  # the driver is one of them
+    return int(scala.sc().schedulerBackend().getExecutorIds().size())  # those whose slots count

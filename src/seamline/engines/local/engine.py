@@ -26,6 +26,7 @@ from seamline.core.world import World
 from seamline.engines.local.block import Block, Place
 from seamline.engines.local.memory import LocalBroadcast, share
 from seamline.engines.local.pool import Pool
+from seamline.engines.mapped import MappedCollection
 
 _LOOK_EVERY_S = 0.05
 _CAUSE_WITHIN_S = 1.0
@@ -97,6 +98,9 @@ class LocalEngine:
         handle = share(value)
         self._broadcasts[:] = [*(each for each in self._broadcasts if not each.released), handle]
         return handle
+
+    def collection(self, items: Sequence[Any]) -> MappedCollection:
+        return MappedCollection.of(self, items, apart=True)
 
     def close(self) -> None:
         _give_back(self._pool, self._broadcasts)

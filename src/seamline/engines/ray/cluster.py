@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Iterator, Mapping
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -18,18 +20,29 @@ from seamline.engines.ray.broadcast import forget_all
 
 _USAGE_STATS = "RAY_USAGE_STATS_ENABLED"
 _DEDUPLICATION = "RAY_DEDUP_LOGS"
+SYSTEM = {"enable_metrics_collection": False, "task_events_shutdown_flush_timeout_ms": 500}
+"""For a Ray that we start: no statistics, and no five seconds for one that has ended to take them."""
 _STORE_AT_MOST = 4 << 30
+_LONGEST = 28
+"""Of the 107 characters that the name of a socket may have, Ray and we need the others."""
 
 
 class Cluster:
     """Connects when first used, and disconnects only from what it has connected to."""
 
-    def __init__(self, address: str | None, cores: int | None, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        address: str | None,
+        cores: int | None,
+        options: Mapping[str, Any],
+        check: Callable[[], None] | None = None,
+    ) -> None:
         if address is not None and cores is not None:
             raise ValueError(f"cores={cores} is for a Ray of our own; the one at {address!r} has the cores it has")
         self._address = address
         self._cores = cores
         self._options = options
+        self._check = check
         self._connected = False
         self._raylet: psutil.Process | None = None
         self._guard: Guard | None = None
@@ -40,12 +53,14 @@ class Cluster:
         return self._raylet is not None
 
     def connect(self) -> None:
+        if self._check is not None:
+            self._check()
         if ray.is_initialized():
             return
         self.close()  # somebody else may have shut our Ray down
         forget_all()
         options = {"logging_level": "ERROR", **self._options}
-        if self._address is not None or "RAY_ADDRESS" in os.environ:
+        if self._address is not None or machine.set_by_user("RAY_ADDRESS"):
             ray.init(address=self._address, **options)
         else:
             self._start(options)
@@ -53,9 +68,19 @@ class Cluster:
 
     def check_alive(self) -> None:
         """Raise if our Ray's node process is gone: Ray itself finds that out only after a quarter of a minute."""
+        if self._check is not None:
+            self._check()
         if self._raylet is None or (self._raylet.is_running() and self._raylet.status() != psutil.STATUS_ZOMBIE):
             return
         raise WorkerError(None, "Ray's node process (raylet) has ended or was killed; start the program again")
+
+    def lives(self) -> bool:
+        """Whether Ray can still be asked: one that has ended may keep whoever asks waiting for a minute."""
+        try:
+            self.check_alive()
+        except SeamlineError:
+            return False
+        return ray.is_initialized()
 
     def check_room(self, workers: int, cpus_each: float) -> None:
         """Raise if the cluster could never start that many workers."""
@@ -73,11 +98,17 @@ class Cluster:
     def _start(self, options: Mapping[str, Any]) -> None:
         """A Ray of our own. Its helpers would outlive a driver that is killed by a minute, so they get a guard."""
         before = set(psutil.Process().children(recursive=True))
-        with _settings():
-            ray.init(**{**self._of_our_own(), **options})
-        started = set(psutil.Process().children(recursive=True)) - before
-        self._raylet = next(process for process in started if process.name().startswith("raylet"))
-        self._guard = Guard(started)
+        folder = make_folder()
+        try:
+            with _settings():
+                ray.init(**{**self._of_our_own(), "_temp_dir": str(folder), **options})
+            started = set(psutil.Process().children(recursive=True)) - before
+            self._raylet = next(process for process in started if process.name().startswith("raylet"))
+            self._guard = Guard(started, folder)
+        except BaseException:
+            ray.shutdown()
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
     def _of_our_own(self) -> dict[str, Any]:
         return {
@@ -86,7 +117,14 @@ class Cluster:
             "include_dashboard": False,
             "_node_ip_address": "127.0.0.1",
             "object_store_memory": min(_STORE_AT_MOST, machine.available_memory_bytes() // 4),
+            "_system_config": SYSTEM,
         }
+
+
+def make_folder() -> Path:
+    """A folder for the files of one Ray, with a short name: Ray puts sockets there, and their names are limited."""
+    usual = tempfile.gettempdir()
+    return Path(tempfile.mkdtemp(prefix="ray-", dir=usual if len(usual) <= _LONGEST else "/tmp"))
 
 
 class TooFewCpusError(SeamlineError):
@@ -116,16 +154,13 @@ def _settings() -> Iterator[None]:
     machines can reach, and it shows a line that two workers print twice: constants, because Ray has read the
     environment for them when it was imported.
     """
-    silent = _USAGE_STATS not in os.environ
+    silent = {} if machine.set_by_user(_USAGE_STATS) else {_USAGE_STATS: "0"}
     cluster = ray_constants.ENABLE_RAY_CLUSTER
-    if silent:
-        os.environ[_USAGE_STATS] = "0"
-    if _DEDUPLICATION not in os.environ:
+    if not machine.set_by_user(_DEDUPLICATION):
         vars(ray_logging)["RAY_DEDUP_LOGS"] = False
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
-        yield
+        with machine.variables_set(silent):
+            yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = cluster
-        if silent:
-            del os.environ[_USAGE_STATS]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
 from seamline.core import machine
+from seamline.core.collection import Collection
 from seamline.core.engine import Block, Item, Listener, Result, Shard, Value
 from seamline.core.world import World
 from seamline.engines.ray.broadcast import RayBroadcast, share
 from seamline.engines.ray.cluster import Cluster
+from seamline.engines.ray.collection import RayCollection, adopted, native
 from seamline.engines.ray.gang import Gang, Room
 from seamline.engines.ray.parcel import Parcel, stored
 from seamline.engines.ray.tasks import Tasks
@@ -32,6 +33,7 @@ class RayEngine:
     ``threads`` is the number of compute threads of each worker: by default the cores divided by the workers on a Ray of
     our own, and on any other what the worker has reserved. If the cluster has the CPUs but others use them, a
     run waits ``start_within_s`` seconds for them. After ``timeout_s`` seconds it is stopped with ``RunTimeoutError``.
+    ``check`` is called again and again while something runs, and raises where the Ray of somebody else has ended.
     """
 
     name = "ray"
@@ -46,9 +48,10 @@ class RayEngine:
         strategy: Strategy = "PACK",
         start_within_s: float = _START_WITHIN_S,
         timeout_s: float | None = None,
+        check: Callable[[], None] | None = None,
         options: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        self._cluster = Cluster(address, cores, options)
+        self._cluster = Cluster(address, cores, options, check)
         self._cpus = cpus_per_worker
         self._threads = threads
         self._strategy = strategy
@@ -68,7 +71,7 @@ class RayEngine:
         parcels += [Parcel.of(shard, f"shard {rank}") for rank, shard in enumerate(shards)]
         self._cluster.connect()
         self._cluster.check_room(size, self._cpus)
-        gang = Gang(size, self._room(size), self._cluster.check_alive)
+        gang = Gang(size, self._room(size), self._cluster)
         try:
             work, *each = stored(parcels)
             gang.start(work, each)
@@ -93,6 +96,20 @@ class RayEngine:
         self._broadcasts = [*(each for each in self._broadcasts if not each.released), handle]
         return handle
 
+    def collection(self, items: Sequence[Any]) -> RayCollection:
+        self._cluster.connect()
+        return RayCollection.of(items, self._cluster.check_alive)
+
+    def adopt(self, table: Any) -> RayCollection:
+        """The blocks of a Ray Dataset as Arrow tables."""
+        self._cluster.connect()
+        return adopted(table, self._cluster.check_alive)
+
+    def native(self, tables: Collection, schema: Any) -> Any:
+        """A Ray Dataset."""
+        self._cluster.connect()
+        return native(tables, schema, self._cluster.check_alive)
+
     def close(self) -> None:
         for handle in self._broadcasts:
             handle.release()
@@ -100,10 +117,9 @@ class RayEngine:
 
     def _tasks(self, retries: int) -> Tasks:
         self._cluster.connect()
-        return Tasks(retries, self._cluster.check_alive)
+        return Tasks(retries, self._cluster)
 
     def _room(self, size: int) -> Room:
         share_of_each = machine.cores().threads(size) if self._cluster.ours else max(1, int(self._cpus))
-        settings = machine.thread_settings(self._threads or share_of_each)
-        of_the_user = {name: os.environ[name] for name in machine.THREAD_VARIABLES if machine.set_by_user(name)}
-        return Room(self._cpus, self._strategy, {**settings, **of_the_user}, self._start_within_s)
+        variables = machine.worker_variables(self._threads or share_of_each)
+        return Room(self._cpus, self._strategy, variables, self._start_within_s)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from seamline.core.engine import Listener
 from seamline.core.errors import RunTimeoutError, WorkerError
 from seamline.engines.ray.broadcast import Known
-from seamline.engines.ray.cluster import TooFewCpusError
+from seamline.engines.ray.cluster import Cluster, TooFewCpusError
 from seamline.engines.ray.meeting import Meeting
 from seamline.engines.ray.outcome import Outcome, arrived
 from seamline.engines.ray.parcel import Parcel
@@ -43,10 +42,10 @@ class Room:
 class Gang:
     """All workers of one run."""
 
-    def __init__(self, size: int, room: Room, check: Callable[[], None]) -> None:
+    def __init__(self, size: int, room: Room, cluster: Cluster) -> None:
         self._size = size
         self._room = room
-        self._check = check
+        self._cluster = cluster
         self._group: PlacementGroup | None = None
         self._meeting: Any = None
         self._workers: list[Any] = []
@@ -90,7 +89,7 @@ class Gang:
         results: dict[int, Parcel] = {}
         news = self._meeting.reports.remote()
         while self._running:
-            self._check()
+            self._cluster.check_alive()
             ready = arrived([*self._running, news], min(_LOOK_EVERY_S, min(end, deadline) - time.monotonic()))
             if news in ready:
                 _tell(listen, self._heard(news))
@@ -123,6 +122,8 @@ class Gang:
 
     def stop(self) -> None:
         """Leave nothing behind; those that wait for a peer are told, then all are ended."""
+        if not self._cluster.lives():
+            return
         try:
             if self._meeting is not None and self._running:
                 self._meeting.end.remote("another worker failed, and the run is over")

@@ -12,6 +12,7 @@ import ray
 from seamline.core.blocks import produced
 from seamline.core.engine import Block, Item, Result
 from seamline.engines.ray.broadcast import Known
+from seamline.engines.ray.cluster import Cluster
 from seamline.engines.ray.outcome import Outcome, arrived
 from seamline.engines.ray.parcel import Parcel, stored
 from seamline.engines.ray.worker import find_modules
@@ -21,10 +22,10 @@ _LOOK_EVERY_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """How tasks are run: one CPU each, how often each may be repeated, and a look whether Ray still lives."""
+    """How tasks are run: one CPU each, how often each may be repeated, and on which Ray."""
 
     retries: int
-    check: Callable[[], None]
+    cluster: Cluster
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         parcels = [Parcel.of(function, "the function")]
@@ -59,7 +60,7 @@ class Tasks:
         parcels: dict[int, Parcel] = {}
         try:
             while waiting:
-                self.check()
+                self.cluster.check_alive()
                 for ref in sorted(arrived(waiting, _LOOK_EVERY_S), key=lambda each: waiting[each]):
                     index = waiting.pop(ref)
                     outcome = Outcome.taken(ref, f"item {index}")
@@ -67,8 +68,9 @@ class Tasks:
                         raise outcome.failure(index)
                     parcels[index] = outcome.result
         finally:
-            for ref in waiting:
-                ray.cancel(ref, force=True)
+            if waiting and self.cluster.lives():
+                for ref in waiting:
+                    ray.cancel(ref, force=True)
         return [parcels[index].open() for index in range(len(refs))]
 
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import re
 import secrets
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-
-import psutil
+from typing import TYPE_CHECKING
 
 from seamline.core.errors import SeamlineError
-from seamline.engines.spark import guard, log
+from seamline.engines.family import Family, lives
+from seamline.engines.spark import jvm, log
 from seamline.engines.spark.java import java_home
 from seamline.engines.spark.session import LOOPBACK, pyspark_session
+
+if TYPE_CHECKING:
+    import psutil
 
 _LOOK_EVERY_S = 0.05
 _ANY_PORT = ("--host", LOOPBACK, "--port", "0", "--webui-port", "0")
@@ -42,7 +41,7 @@ class StandaloneCluster:
         self._deadline = time.monotonic() + start_within_s
         self._folder = Path(tempfile.mkdtemp(prefix="seamline-spark-"))  # for this user's eyes alone
         self._secret = secrets.token_hex(32)
-        self._guard = _start_guard(self._folder)
+        self._family = Family(self._folder, _variables(self._folder))
         try:
             self.url = self._start_master()
             self._start_workers(cores_per_worker)
@@ -56,6 +55,7 @@ class StandaloneCluster:
         return {
             "spark.master": self.url,
             "spark.executor.memory": self._memory,
+            "spark.executor.defaultJavaOptions": jvm.options(self._folder),
             "spark.authenticate": "true",
             "spark.authenticate.secret": self._secret,
         }
@@ -63,20 +63,11 @@ class StandaloneCluster:
     @property
     def processes(self) -> list[psutil.Process]:
         """Everything that runs for the cluster at this moment, executors included."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            first = psutil.Process(self._guard.pid)
-            family = [first, *first.children(recursive=True)]
-            return [process for process in family if _lives(process)]
-        return []
+        return self._family.processes
 
     def stop(self) -> None:
         """End everything and remove its files; twice is as good as once."""
-        processes = self.processes
-        for stream in (self._guard.stdin, self._guard.stdout):
-            if stream is not None:
-                stream.close()
-        self._guard.wait()
-        psutil.wait_procs(processes, timeout=5)
+        self._family.end()
 
     def __enter__(self) -> StandaloneCluster:
         return self
@@ -100,14 +91,10 @@ class StandaloneCluster:
 
     def _launch(self, name: str, main: str, *options: str) -> tuple[psutil.Process, Path]:
         told = self._folder / f"{name}.log"
-        assert self._guard.stdin is not None
-        assert self._guard.stdout is not None
         settings = self._folder / "spark.conf"
         settings.write_text(f"spark.authenticate true\nspark.authenticate.secret {self._secret}\n")
         command = [str(spark_home() / "bin" / "spark-class"), main, "--properties-file", str(settings), *options]
-        self._guard.stdin.write(json.dumps({"command": command, "log": str(told)}) + "\n")
-        self._guard.stdin.flush()
-        return psutil.Process(int(self._guard.stdout.readline())), told
+        return self._family.start(command, told), told
 
     def _wait_for(self, pattern: str, told: Path, process: psutil.Process) -> str:
         """What the log says once it does; an error with the end of the log where it never will."""
@@ -116,19 +103,12 @@ class StandaloneCluster:
             found = re.search(pattern, text)
             if found:
                 return found[1]
-            running = _lives(process)
+            running = lives(process)
             if not running or time.monotonic() > self._deadline:
                 how = "did not start in time" if running else "ended while it started"
                 last = "\n".join(text.splitlines()[-20:])
                 raise SeamlineError(f"the Spark {told.stem} {how}; this is the last that it said:\n{last}")
             time.sleep(_LOOK_EVERY_S)
-
-
-def _lives(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def spark_home() -> Path:
@@ -139,10 +119,11 @@ def spark_home() -> Path:
     return Path(_find_spark_home())
 
 
-def _start_guard(folder: Path) -> subprocess.Popen[str]:
+def _variables(folder: Path) -> dict[str, str]:
     local = folder / "local"
     local.mkdir()
-    ours = {
+    daemons = f"{log.option(log.for_cluster(folder))} -Dspark.master.rest.enabled=false {_LIGHT} {jvm.options(folder)}"
+    return {
         "JAVA_HOME": str(java_home()),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(spark_home()),
@@ -150,13 +131,6 @@ def _start_guard(folder: Path) -> subprocess.Popen[str]:
         "SPARK_LOCAL_IP": LOOPBACK,
         "SPARK_LOCAL_DIRS": str(local),
         "SPARK_DAEMON_MEMORY": _DAEMON_MEMORY,
-        "SPARK_DAEMON_JAVA_OPTS": f"{log.option(log.for_cluster(folder))} -Dspark.master.rest.enabled=false {_LIGHT}",
+        "SPARK_DAEMON_JAVA_OPTS": daemons,
+        **jvm.launcher_variables(),
     }
-    return subprocess.Popen(
-        [sys.executable, guard.__file__, str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **ours},
-        start_new_session=True,
-    )

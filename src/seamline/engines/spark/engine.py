@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seamline.core import machine
+from seamline.core.collection import Collection
 from seamline.core.engine import Block, Item, Listener, Result, Shard, Value
-from seamline.core.errors import SeamlineError
+from seamline.core.errors import SeamlineError, UnavailableError
 from seamline.core.output import Teller, print_with_rank
 from seamline.core.packet import Packet
 from seamline.core.world import World
 from seamline.engines.spark import broadcast, slots, tasks
 from seamline.engines.spark.boot import remote
 from seamline.engines.spark.broadcast import SparkBroadcast
+from seamline.engines.spark.collection import SparkCollection, adopted, native
 from seamline.engines.spark.gang import Gang
+from seamline.engines.spark.java import java_home
 from seamline.engines.spark.job import Job
 from seamline.engines.spark.keeper import Orders, keep
-from seamline.engines.spark.session import active
+from seamline.engines.spark.session import active, pyspark_session
 from seamline.engines.spark.session import start as start_session
 
 if TYPE_CHECKING:
@@ -59,6 +61,16 @@ class SparkEngine:
         self._timeout_s = timeout_s
         self._slots_within_s = slots_within_s
         self._tell = tell
+
+    @staticmethod
+    def missing() -> str | None:
+        """Why Spark cannot start here, as far as pyspark and Java tell."""
+        try:
+            pyspark_session()
+            java_home()
+        except UnavailableError as error:
+            return str(error)
+        return None
 
     @property
     def session(self) -> SparkSession:
@@ -109,6 +121,17 @@ class SparkEngine:
     def broadcast(self, value: Value) -> SparkBroadcast[Value]:
         return broadcast.share(self.session.sparkContext, value)
 
+    def collection(self, items: Sequence[Any]) -> SparkCollection:
+        return SparkCollection.of(self.session.sparkContext, items)
+
+    def adopt(self, table: Any) -> SparkCollection:
+        """The partitions of a Spark DataFrame as Arrow tables."""
+        return adopted(table)
+
+    def native(self, tables: Collection, schema: Any) -> Any:
+        """A Spark DataFrame."""
+        return native(self.session, tables, schema)
+
     def close(self) -> None:
         """Stop the session if this engine has started it."""
         if self._ours and self._session is not None:
@@ -138,12 +161,8 @@ class SparkEngine:
         threads = self._threads or self._task_cores or int(conf.get("spark.task.cpus", "1") or 1)
         if self._threads is None and slots.is_local(context):
             threads = machine.cores().threads(size)
-        variables = machine.thread_settings(threads)
-        for name in machine.THREAD_VARIABLES:
-            given = conf.get(f"spark.executorEnv.{name}") or (None if name in variables else os.environ[name])
-            if given:
-                variables[name] = given
-        return variables
+        ours = machine.worker_variables(threads)
+        return {name: conf.get(f"spark.executorEnv.{name}") or value for name, value in ours.items()}
 
 
 def _barrier_job(context: SparkContext, size: int, profile: Any, function: Callable[..., Iterator[Any]]) -> Job:

