@@ -1,9 +1,13 @@
 """Run every benchmark, one after the other; each takes options of its own when it is run alone."""
 
-from benchmarks import allocator, images, inference, overhead, training
+from benchmarks import allocator, data, engines, images, inference, overhead, readers, training, xshards
 
 overhead.main([])
 inference.main(["--quick"])
 images.main([])
 allocator.main([])
 training.main([])
+engines.main([])
+data.main([])
+readers.main([])
+xshards.main([])

@@ -78,6 +78,14 @@ _OURS: dict[Kind, tuple[Entry, ...]] = {
         Entry("onnxruntime", "seamline.runtimes.onnxruntime:OnnxRuntime", "onnxruntime", "inference"),
     ),
     "data": (
+        Entry("spark", "seamline.data.spark:SparkShards", "pyspark", "spark"),
+        Entry("ray", "seamline.data.ray:RayShards", "ray", "ray"),
+        Entry("polars", "seamline.data.polars:PolarsShards", "polars", "data"),
+        Entry("duckdb", "seamline.data.duckdb:DuckShards", "duckdb", "data"),
+        Entry("datasets", "seamline.data.hugging_face:HuggingFaceShards", "datasets", "data"),
+        Entry("pyarrow", "seamline.data.tables:TableShards", "pyarrow"),
+        Entry("xshards", "seamline.data.staged:StagedShards"),
+        Entry("parquet", "seamline.data.parquet:ParquetShards"),
         Entry("torch", "seamline.data.torch:LoaderShards", "torch", "torch"),
         Entry("pandas", "seamline.data.pandas:FrameShards", "pandas"),
         Entry("arrays", "seamline.data.arrays:ArrayShards"),
@@ -121,8 +129,8 @@ def shards(data: object, columns: Columns) -> Shards:
         if adapter.accepts(data):
             return cast("Shards", adapter(data, columns))
     raise TypeError(
-        f"cannot read data of type {type(data).__name__}; give arrays, (x, y), a pandas DataFrame, "
-        "a torch Dataset or DataLoader, or a function that makes one"
+        f"cannot read data of type {type(data).__name__}; give arrays, (x, y), a DataFrame, the path of Parquet "
+        "files, a torch Dataset or DataLoader, or a function that makes one"
     )
 
 

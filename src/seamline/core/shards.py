@@ -6,6 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from seamline.core.world import World
+
+BUFFER_BYTES = 512 * 2**20
+"""What a worker may hold of a table that is larger, where the user does not say."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
@@ -13,7 +18,9 @@ class Reading:
 
     ``batch_size`` counts the rows of a batch over all workers; ``None`` leaves it to data that has batches
     of its own. ``shuffle`` does not touch data with an order of its own, such as a ``DataLoader``;
-    ``every_row_in_order``, for predicting, overrides a loader's shuffling and dropping.
+    ``every_row_in_order``, for predicting, overrides a loader's shuffling and dropping. A worker holds at most
+    ``memory_bytes`` of a table; what has to be written aside for that goes to ``cache_dir``, or to the disk of the
+    machine where the rows are.
     """
 
     batch_size: int | None = None
@@ -21,17 +28,28 @@ class Reading:
     every_row_in_order: bool = False
     seed: int = 0
     config: Mapping[str, Any] = field(default_factory=dict)
+    memory_bytes: int = BUFFER_BYTES
+    cache_dir: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
     """Which named columns are inputs and which are targets.
 
-    A name stands for an input of its own; a list of names inside the list is put side by side into one.
+    A name stands for an input of its own; a list of names inside the list is put side by side into one. ``na`` is what
+    becomes of missing values: ``"drop"`` leaves out their rows, a number takes their place, in all columns or in those
+    that a dict names. A column with an entry in ``categories`` becomes the number of each value in that list.
     """
 
     features: Sequence[str | Sequence[str]] | None = None
     labels: Sequence[str | Sequence[str]] | None = None
+    na: Any = None
+    categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    def names_alone(self, what: str) -> None:
+        """Refuse what only tables understand."""
+        if self.na is not None or self.categories:
+            raise TypeError(f"na= and categories= are for tables, and the data is {what}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +112,19 @@ class Shard(Protocol):
         ...
 
 
+def met(shard: Shard, world: World) -> Shard:
+    """The shard once it knows its peers: some depend on who can see which files, and say so by a method ``meet``."""
+    meet = getattr(shard, "meet", None)
+    known: Shard = shard if meet is None else meet(world)
+    return known
+
+
 class Shards(Protocol):
-    """Data that can be split among workers; nothing is read before a worker asks."""
+    """Data that can be split among workers; nothing is read before a worker asks.
+
+    Data that has to be written aside first may be closed, which removes that; and it may have a ``signature``: what
+    a run must find again to go on in the middle of an epoch.
+    """
 
     @property
     def rows(self) -> int | None:
@@ -110,3 +139,15 @@ class Shards(Protocol):
     def split(self, workers: int, reading: Reading) -> list[Shard]:
         """One shard for each worker, together every row exactly once per epoch."""
         ...
+
+
+def signature_of(shards: Shards) -> Mapping[str, Any]:
+    """What tells whether a place in this data means the same in another run."""
+    return {"rows": shards.rows, **getattr(shards, "signature", {})}
+
+
+def put_away(shards: Shards) -> None:
+    """Remove what was written aside, if anything was."""
+    closing = getattr(shards, "close", None)
+    if closing is not None:
+        closing()

@@ -21,6 +21,7 @@ class ArrayShards:
     batch_size = None
 
     def __init__(self, data: Any, columns: Columns = Columns()) -> None:
+        columns.names_alone("arrays")
         if columns.features is not None:
             if not isinstance(data, Mapping):
                 raise TypeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,44 @@ def pick_columns(table: Mapping[str, Any], columns: Columns) -> tuple[Any, Any]:
     return _pick(table, columns.features), _pick(table, columns.labels)
 
 
+def wanted(columns: Columns) -> list[str]:
+    """Every column that is named, once, in order."""
+    names: dict[str, None] = {}
+    for group in (columns.features, columns.labels):
+        for name in _listed(group):
+            names.update(dict.fromkeys([name] if isinstance(name, str) else name))
+    return list(names)
+
+
+def arranged(arrays: Iterator[Any], names: Names | None) -> Any:
+    """One array for each name, in the structure that ``pick_columns`` gives."""
+    if names is None:
+        return None
+    chosen = [next(arrays) for _ in names]
+    return chosen[0] if len(chosen) == 1 else tuple(chosen)
+
+
+def require(name: str, known: Iterable[Any]) -> None:
+    """Raise, with a near name if there is one, unless ``name`` is among those known."""
+    there = [str(key) for key in known]
+    if name in there:
+        return
+    close = difflib.get_close_matches(name, there, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    raise ValueError(f"no column {name!r}; there are {', '.join(map(repr, there))}{hint}")
+
+
+def _listed(names: Names | None) -> Names:
+    if isinstance(names, str):
+        raise TypeError(f"columns come as a list of names: [{names!r}] instead of {names!r}")
+    return names or ()
+
+
 def _pick(table: Mapping[str, Any], names: Names | None) -> Any:
     if names is None:
         return None
-    if isinstance(names, str):
-        raise TypeError(f"columns come as a list of names: [{names!r}] instead of {names!r}")
-    chosen = [_column(table, name) if isinstance(name, str) else _side_by_side(table, name) for name in names]
-    return chosen[0] if len(chosen) == 1 else tuple(chosen)
+    chosen = [_column(table, name) if isinstance(name, str) else _side_by_side(table, name) for name in _listed(names)]
+    return arranged(iter(chosen), names)
 
 
 def _side_by_side(table: Mapping[str, Any], names: Sequence[str]) -> Any:
@@ -32,9 +63,6 @@ def _side_by_side(table: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 
 def _column(table: Mapping[str, Any], name: str) -> Any:
-    if name in table:
-        return table[name]
-    known = [str(key) for key in table]
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
-    raise ValueError(f"no column {name!r}; there are {', '.join(map(repr, known))}{hint}")
+    if name not in table:
+        require(name, table)
+    return table[name]

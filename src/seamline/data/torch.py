@@ -36,6 +36,7 @@ class LoaderShards:
     def __init__(self, data: Any, columns: Columns = Columns()) -> None:
         if columns.features is not None:
             raise TypeError("feature_cols names columns, which a torch Dataset or DataLoader does not have")
+        columns.names_alone("a torch Dataset or DataLoader")
         self._data = data
 
     @staticmethod

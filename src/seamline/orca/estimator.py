@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,8 @@ from seamline.core.errors import CheckpointError, SeamlineError, WorkerError
 from seamline.core.events import Callback
 from seamline.core.framework import Feed, Framework, Job, Part, Recipe, Saving, State
 from seamline.core.ledger import Ledger
-from seamline.core.shards import Columns, Reading, Shard
+from seamline.core.shards import BUFFER_BYTES, Columns, Reading, Shard, put_away, signature_of
+from seamline.core.size import in_bytes
 from seamline.core.sync import Sync
 from seamline.core.tuning import Tuning
 from seamline.orca import worker
@@ -26,6 +28,7 @@ from seamline.orca.context import OrcaContext
 from seamline.orca.progress import display
 
 ColumnNames = Sequence["str | Sequence[str]"]
+Categories = Mapping[str, Sequence[Any]]
 
 TRAINING_BATCH = 32
 READING_BATCH = 256
@@ -90,6 +93,10 @@ class Estimator:
         validation_data: Any = None,
         feature_cols: ColumnNames | None = None,
         label_cols: ColumnNames | None = None,
+        na: Any = None,
+        categories: Categories | None = None,
+        memory: int | str = BUFFER_BYTES,
+        cache_dir: str | os.PathLike[str] | None = None,
         shuffle: bool = True,
         callbacks: Sequence[Callback] = (),
         workers: int | None = None,
@@ -101,8 +108,12 @@ class Estimator:
     ) -> Estimator:
         """Train, and return ``self``.
 
-        ``data`` is ``(x, y)`` of arrays, dicts or tuples of arrays, a pandas DataFrame with ``feature_cols`` and
-        ``label_cols``, a torch ``Dataset`` or ``DataLoader``, or a function that makes one on each worker.
+        ``data`` is ``(x, y)`` of arrays, dicts or tuples of arrays, a torch ``Dataset`` or ``DataLoader``, a function
+        that makes one on each worker, or a table with ``feature_cols`` and ``label_cols``: a DataFrame of pandas, Spark
+        or Polars, a Ray or Hugging Face data set, a DuckDB relation, Arrow, XShards, the path of Parquet files. Missing
+        values of a table are an error unless ``na`` is ``"drop"``, a number or a dict of numbers by column; strings
+        become numbers by ``categories={"city": ["Oslo", "Rome"]}``. A worker holds at most ``memory`` of a table, such
+        as ``"512MB"``; what is written aside for that lies in ``cache_dir`` and is removed in the end.
         ``batch_size`` counts the rows of a batch over all workers. ``workers`` are those of the active context, by
         default one for each node; without a context one worker trains in this process, which is the default, and
         several in processes of their own. ``resume="auto"`` goes on from the newest checkpoint in ``model_dir``, in
@@ -110,28 +121,29 @@ class Estimator:
         """
         workers = _workers(workers)
         _at_least_one(epochs=epochs, workers=workers, max_steps=max_steps, batch_size=batch_size)
-        if isinstance(data, list):
+        if isinstance(data, list) and not all(isinstance(each, (str, os.PathLike)) for each in data):
             raise TypeError("a list means several inputs and no targets; to learn, give a tuple (x, y)")
         self._library.check(self.recipe, to_train=True)
-        columns = Columns(features=feature_cols, labels=label_cols)
-        reading = Reading(batch_size=batch_size, shuffle=shuffle, seed=seed, config=self.recipe.config)
-        train, signature = self._split_to_train(data, columns, reading, workers)
-        validation: Sequence[Shard | None] = [None] * workers
-        if validation_data is not None:
-            validation = self._split_to_read(validation_data, columns, batch_size, workers)
-        job = Job(
-            epochs=epochs,
-            first_epoch=self._epochs_trained(),
-            max_steps=max_steps,
-            seed=seed,
-            callbacks=tuple(callbacks),
-            saving=self._saving(checkpoint, resume),
-            signature=signature,
-        )
-        feeds = [Feed(*pair) for pair in zip(train, validation, strict=True)]
-        task = partial(worker.fit, framework=self.framework, recipe=self._trained_recipe(), job=job)
-        with display(verbose) as show:
-            outcome = _run(task, feeds, listen=show)[0]
+        columns = Columns(features=feature_cols, labels=label_cols, na=na, categories=categories or {})
+        reading = Reading(batch_size=batch_size, shuffle=shuffle, seed=seed, **self._reading(memory, cache_dir))
+        with ExitStack() as aside:
+            train, signature = self._split_to_train(data, columns, reading, workers, aside)
+            validation: Sequence[Shard | None] = [None] * workers
+            if validation_data is not None:
+                validation = self._split_to_read(validation_data, columns, reading, workers, aside)
+            job = Job(
+                epochs=epochs,
+                first_epoch=self._epochs_trained(),
+                max_steps=max_steps,
+                seed=seed,
+                callbacks=tuple(callbacks),
+                saving=self._saving(checkpoint, resume),
+                signature=signature,
+            )
+            feeds = [Feed(*pair) for pair in zip(train, validation, strict=True)]
+            task = partial(worker.fit, framework=self.framework, recipe=self._trained_recipe(), job=job)
+            with display(verbose) as show:
+                outcome = _run(task, feeds, listen=show)[0]
         self._learn(outcome.state)
         earlier = [epoch for epoch in getattr(self, "history_", ()) if epoch["epoch"] <= outcome.first_epoch]
         self.history_: list[dict[str, float]] = [*earlier, *outcome.history]
@@ -148,14 +160,19 @@ class Estimator:
         batch_size: int | None = None,
         feature_cols: ColumnNames | None = None,
         label_cols: ColumnNames | None = None,
+        na: Any = None,
+        categories: Categories | None = None,
+        memory: int | str = BUFFER_BYTES,
+        cache_dir: str | os.PathLike[str] | None = None,
         workers: int | None = None,
     ) -> dict[str, float]:
         """Loss and metrics over all rows, exact whatever the number of workers."""
         workers = _workers(workers)
-        columns = Columns(features=feature_cols, labels=label_cols)
-        shards = self._split_to_read(data, columns, batch_size, workers)
+        columns = Columns(features=feature_cols, labels=label_cols, na=na, categories=categories or {})
+        reading = Reading(batch_size=batch_size, **self._reading(memory, cache_dir))
         task = partial(worker.evaluate, framework=self.framework, recipe=self._trained_recipe())
-        scores: dict[str, float] = _run(task, shards)[0]
+        with ExitStack() as aside:
+            scores: dict[str, float] = _run(task, self._split_to_read(data, columns, reading, workers, aside))[0]
         return scores
 
     def predict(
@@ -164,14 +181,21 @@ class Estimator:
         *,
         batch_size: int | None = None,
         feature_cols: ColumnNames | None = None,
+        na: Any = None,
+        categories: Categories | None = None,
+        memory: int | str = BUFFER_BYTES,
+        cache_dir: str | os.PathLike[str] | None = None,
         workers: int | None = None,
     ) -> Any:
         """The model's outputs for all rows, in their order, as arrays of the structure that the model returns."""
         workers = _workers(workers)
         inputs_alone = (data, None) if isinstance(data, tuple) else data
-        shards = self._split_to_read(inputs_alone, Columns(features=feature_cols), batch_size, workers)
+        columns = Columns(features=feature_cols, na=na, categories=categories or {})
+        reading = Reading(batch_size=batch_size, **self._reading(memory, cache_dir))
         task = partial(worker.predict, framework=self.framework, recipe=self._trained_recipe())
-        return _in_order([part for parts in _run(task, shards) for part in parts])
+        with ExitStack() as aside:
+            parts = _run(task, self._split_to_read(inputs_alone, columns, reading, workers, aside))
+        return _in_order([part for some in parts for part in some])
 
     def get_model(self) -> Any:
         """The model with the weights learned so far."""
@@ -217,9 +241,10 @@ class Estimator:
         self.state_ = state
 
     def _split_to_train(
-        self, data: Any, columns: Columns, reading: Reading, workers: int
+        self, data: Any, columns: Columns, reading: Reading, workers: int, aside: ExitStack
     ) -> tuple[list[Shard], dict[str, Any]]:
         shards = registry.shards(data, columns)
+        aside.callback(put_away, shards)
         if shards.batch_size and reading.batch_size and shards.batch_size != reading.batch_size:
             raise ValueError(
                 f"batch_size={reading.batch_size}, but the data comes in batches of {shards.batch_size}; "
@@ -231,15 +256,23 @@ class Estimator:
                 f"batch_size={size} is smaller than workers={workers}; "
                 "every worker needs at least one row of each batch"
             )
-        signature = {"batch_size": size, "rows": shards.rows, "shuffle": reading.shuffle}
-        return shards.split(workers, replace(reading, batch_size=size)), signature
+        parts = shards.split(workers, replace(reading, batch_size=size))
+        return parts, {"batch_size": size, "shuffle": reading.shuffle, **signature_of(shards)}
 
-    def _split_to_read(self, data: Any, columns: Columns, batch_size: int | None, workers: int) -> list[Shard]:
-        _at_least_one(workers=workers, batch_size=batch_size)
+    def _split_to_read(
+        self, data: Any, columns: Columns, reading: Reading, workers: int, aside: ExitStack
+    ) -> list[Shard]:
+        _at_least_one(workers=workers, batch_size=reading.batch_size)
         self._library.check(self.recipe, to_train=False)
-        size = batch_size or READING_BATCH
-        reading = Reading(batch_size=size, every_row_in_order=True, config=self.recipe.config)
-        return registry.shards(data, columns).split(workers, reading)
+        shards = registry.shards(data, columns)
+        aside.callback(put_away, shards)
+        size = reading.batch_size or READING_BATCH
+        return shards.split(workers, replace(reading, batch_size=size, shuffle=False, every_row_in_order=True))
+
+    def _reading(self, memory: int | str, cache_dir: str | os.PathLike[str] | None) -> dict[str, Any]:
+        size = in_bytes(memory) if isinstance(memory, str) else memory
+        place = None if cache_dir is None else os.fspath(cache_dir)
+        return {"memory_bytes": size, "cache_dir": place, "config": self.recipe.config}
 
     def _saving(self, policy: int | CheckpointPolicy | None, resume: str | os.PathLike[str] | None) -> Saving | None:
         if self.model_dir is None:

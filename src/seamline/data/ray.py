@@ -1,0 +1,60 @@
+"""Data sets of Ray: their blocks are written aside on the nodes where they are."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from ray.data import Dataset
+
+from seamline.core.shards import Reading
+from seamline.data.arrow.shards import ArrowShards, Gathered
+from seamline.data.arrow.staging import Stage
+from seamline.data.arrow.writing import write
+
+
+class RayShards(ArrowShards):
+    """The named columns of a ``ray.data.Dataset``, in the order of its blocks."""
+
+    _stage: Stage | None = None
+
+    @staticmethod
+    def accepts(data: object) -> bool:
+        return isinstance(data, Dataset)
+
+    def names(self) -> Sequence[str]:
+        return list(self._data.columns() or ())
+
+    def gather(self, names: Sequence[str], reading: Reading) -> Gathered:
+        self._stage = stage = Stage(names, self._columns, reading)
+        writing = partial(_write_block, write, stage.target)
+        blocks = self._data.select_columns(list(names)).map_batches(
+            writing, batch_size=None, batch_format="pyarrow", zero_copy_batch=True
+        )
+        return stage.gathered(self._in_order(blocks))
+
+    def close(self) -> None:
+        if self._stage is not None:
+            self._stage.close()
+            self._stage = None
+
+    def _in_order(self, blocks: Any) -> list[dict[str, Any]]:
+        """Blocks come in the order of the data, which their names then follow."""
+        found = [pickle.loads(row["manifest"]) for row in blocks.iter_rows()]
+        return [{**each, "part": f"part-{number:08d}"} for number, each in enumerate(found)]
+
+
+def _write_block(write: Any, target: dict[str, Any], table: Any) -> Any:
+    import os
+    import pickle
+
+    import pyarrow as pa
+
+    written = write(target, f"block-{os.getpid()}", iter(table.to_batches()))
+    rows = [] if written is None else [pickle.dumps(written)]
+    return pa.table({"manifest": pa.array(rows, pa.binary())})
+
+
+_write_block.__module__ = "__main__"  # functions of that module are pickled by value
