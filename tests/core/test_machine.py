@@ -1,6 +1,8 @@
 """Cores and memory within all limits."""
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 
@@ -72,3 +74,28 @@ def test_variables_of_the_user_are_not_touched():
     assert settings["MKL_NUM_THREADS"] == "2"
     assert machine.user_pins({"KMP_AFFINITY": "compact"})
     assert not machine.user_pins({})
+
+
+def test_a_worker_elsewhere_gets_the_users_variables_and_our_number_for_the_others():
+    variables = machine.worker_variables(
+        3, {"MKL_NUM_THREADS": "7", "OMP_NUM_THREADS": "9", machine.OUR_VARIABLES: "OMP_NUM_THREADS"}
+    )
+    assert variables.keys() == set(machine.THREAD_VARIABLES)
+    assert variables["MKL_NUM_THREADS"] == "7"
+    assert variables["OMP_NUM_THREADS"] == "3", "that one was set by `seamline run`, for this process"
+
+
+def test_variables_are_set_for_a_while_and_put_back(monkeypatch):
+    monkeypatch.setenv("KNOWN", "before")
+    with machine.variables_set({"KNOWN": "meanwhile", "NEW": "1"}):
+        assert machine.environment({"NEW": "2"})["KNOWN"] == "meanwhile"
+        assert machine.environment()["NEW"] == "1"
+    assert machine.environment()["KNOWN"] == "before"
+    assert "NEW" not in machine.environment()
+
+
+@pytest.mark.parametrize("package", ["engines", "orca"])
+def test_the_environment_is_read_here_alone(package):
+    folder = Path(machine.__file__).parents[1] / package
+    files = [file for file in folder.rglob("*.py") if re.search(r"os\.(environ|getenv)", file.read_text())]
+    assert files == []

@@ -14,7 +14,8 @@ from seamline.engines.spark.java import Java, choose
 JOB = """
 from seamline.engines.spark.session import session
 from seamline.engines.spark.java import java_home
-spark = session({"spark.master": "local[2]"})
+from tests.engines.spark_cluster import LIGHT
+spark = session({**LIGHT, "spark.master": "local[2]"})
 print(java_home(), spark.sparkContext.parallelize([1, 2], 2).map(lambda x: x * 10).collect(), spark.range(5).count())
 spark.stop()
 """
@@ -89,6 +90,7 @@ def test_processes_that_make_the_same_folder_at_once_share_it(tmp_path):
 def test_spark_runs_with_the_java_from_pypi(no_java_on_the_path, tmp_path):
     environment = {**os.environ, "PATH": no_java_on_the_path, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     environment.pop("JAVA_HOME", None)
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", JOB], env=environment, capture_output=True, text=True, timeout=100
     )

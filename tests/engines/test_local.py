@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from seamline.core.errors import RunTimeoutError, WorkerError
 from seamline.engines.local import LocalEngine
 from seamline.testing import EngineContract
+from tests.engines.faults import ENDED_WITHIN_S, program, still_running
 
 
 class TestLocalEngine(EngineContract):
@@ -81,64 +81,30 @@ def test_settings_of_the_user_are_left_alone(monkeypatch):
 
 
 PROGRAM = """
-import os, subprocess, sys, time
+import sys
 from pathlib import Path
 from seamline.engines.local import LocalEngine
-folder = Path(sys.argv[1])
-def work(world, shard):
-    child = subprocess.Popen(["sleep", "300"])
-    (folder / f"worker-{world.rank}").write_text(f"{os.getpid()} {child.pid}")
-    time.sleep(300)
-LocalEngine().run(work, [0, 0])
+from tests.engines.faults import note_and_wait
+LocalEngine().run(note_and_wait(Path(sys.argv[1])), [0, 0])
 """
 
 
-@pytest.fixture
-def running_program(tmp_path):
-    """A driver with two workers, each with a child of its own; their pids once all run."""
-    script = tmp_path / "program.py"
-    script.write_text(PROGRAM)
-    shm_before = set(Path("/dev/shm").iterdir())
-    driver = subprocess.Popen([sys.executable, str(script), str(tmp_path)], stderr=subprocess.PIPE)
-    notes = [tmp_path / "worker-0", tmp_path / "worker-1"]
-    deadline = time.monotonic() + 30
-    while not all(note.exists() and len(note.read_text().split()) == 2 for note in notes):
-        assert time.monotonic() < deadline, "the workers did not start"
-        time.sleep(0.02)
-    pids = [int(pid) for note in notes for pid in note.read_text().split()]
-    yield driver, pids
-    for process in [driver.pid, *pids]:
-        if psutil.pid_exists(process):
-            os.kill(process, signal.SIGKILL)
-    driver.stderr.close()
-    driver.wait()
-    assert set(Path("/dev/shm").iterdir()) <= shm_before
-
-
-def still_running(pids, within_s):
-    deadline = time.monotonic() + within_s
-    alive = pids
-    while alive and time.monotonic() < deadline:
-        alive = [p for p in alive if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE]
-        time.sleep(0.02)
-    return alive
-
-
-def test_no_process_outlives_a_driver_that_was_killed(running_program):
-    driver, pids = running_program
-    driver.kill()
-    assert still_running(pids, within_s=2) == []
+def test_nothing_is_left_of_a_driver_that_was_killed(tmp_path):
+    with program(PROGRAM, tmp_path) as (driver, inventory):
+        driver.kill()
+        driver.wait()
+        assert inventory.left(within_s=2) == []
 
 
 @pytest.mark.parametrize("presses", [1, 2])
-def test_no_process_outlives_ctrl_c(running_program, presses):
-    driver, pids = running_program
-    for _ in range(presses):
-        driver.send_signal(signal.SIGINT)
-        time.sleep(0.05)
-    driver.wait(timeout=10)
-    assert still_running(pids, within_s=2) == []
-    assert b"KeyboardInterrupt" in driver.stderr.read()
+def test_nothing_is_left_after_ctrl_c(presses, tmp_path):
+    with program(PROGRAM, tmp_path) as (driver, inventory):
+        for _ in range(presses):
+            os.killpg(driver.pid, signal.SIGINT)
+            time.sleep(0.05)
+        driver.wait(ENDED_WITHIN_S)
+        assert inventory.left(within_s=2) == []
+        assert "KeyboardInterrupt" in (tmp_path / "said").read_text()
 
 
 def test_the_children_of_a_failed_worker_go_with_it(tmp_path):

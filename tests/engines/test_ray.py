@@ -8,15 +8,11 @@ import time
 import numpy as np
 import pytest
 import ray
-import torch
-from torch import nn
 
 from seamline.core import registry
 from seamline.core.errors import RunTimeoutError, WorkerError
-from seamline.engines.local import LocalEngine
 from seamline.engines.ray import RayEngine
 from seamline.engines.ray.cluster import TooFewCpusError
-from seamline.orca import Estimator, estimator
 from seamline.testing import EngineContract
 from tests.engines.faults import (
     ENDED_WITHIN_S,
@@ -27,7 +23,7 @@ from tests.engines.faults import (
     program,
     still_running,
 )
-from tests.orca.networks import assert_same_weights, make_network, make_rows
+from tests.engines.training import assert_learns_what_local_processes_learn
 
 
 @pytest.fixture(scope="module")
@@ -52,18 +48,7 @@ class TestRayEngine(EngineContract):
 
 
 def test_two_actors_learn_to_the_bit_what_two_local_processes_learn(cluster, monkeypatch):
-    def train(engine):
-        monkeypatch.setattr(
-            estimator, "_run", lambda task, shards, listen=None: engine.run(task, shards, listen=listen)
-        )
-        model = make_network(dropout=0.3)
-        return Estimator.from_torch(
-            model=model, optimizer=torch.optim.Adam(model.parameters(), lr=0.01), loss=nn.CrossEntropyLoss()
-        ).fit(make_rows(), epochs=2, batch_size=10, workers=2, verbose=0)
-
-    on_ray, here = train(cluster), train(LocalEngine())
-    assert_same_weights(on_ray, here)
-    assert [epoch["loss"] for epoch in on_ray.history_] == [epoch["loss"] for epoch in here.history_]
+    assert_learns_what_local_processes_learn(cluster, monkeypatch)
 
 
 # What a worker is given
@@ -161,7 +146,6 @@ def test_a_worker_that_is_gone_is_named_and_the_others_go_too(cluster, fault, wo
     assert strike.seconds_since() < ENDED_WITHIN_S
     assert caught.value.rank == 1
     assert still_running(strike.pids, within_s=2) == []
-    assert cluster.run(lambda world, shard: shard, [1, 2]) == [1, 2]
 
 
 def test_the_children_of_a_failed_worker_go_with_it(cluster, tmp_path):

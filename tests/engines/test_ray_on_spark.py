@@ -6,14 +6,10 @@ import time
 
 import pytest
 import ray
-import torch
-from torch import nn
 
 from seamline.core.errors import SeamlineError, WorkerError
 from seamline.engines.clusters.ray_on_spark import open_ray_on_spark
 from seamline.engines.clusters.spark import SparkCluster
-from seamline.engines.local import LocalEngine
-from seamline.orca import Estimator, estimator
 from seamline.testing import EngineContract
 from tests.engines.faults import (
     ENDED_WITHIN_S,
@@ -31,7 +27,7 @@ from tests.engines.faults import (
 )
 from tests.engines.inventory import Inventory
 from tests.engines.spark_cluster import on_a_cluster, wait_for_slots
-from tests.orca.networks import assert_same_weights, make_network, make_rows
+from tests.engines.training import assert_learns_what_local_processes_learn
 
 pytestmark = pytest.mark.slow
 
@@ -89,17 +85,7 @@ class TestRayOnSpark(EngineContract):
 
 
 def test_two_actors_inside_spark_learn_to_the_bit_what_two_local_processes_learn(engine, monkeypatch):
-    def train(engine):
-        monkeypatch.setattr(
-            estimator, "_run", lambda task, shards, listen=None: engine.run(task, shards, listen=listen)
-        )
-        model = make_network(dropout=0.3)
-        return Estimator.from_torch(
-            model=model, optimizer=torch.optim.Adam(model.parameters(), lr=0.01), loss=nn.CrossEntropyLoss()
-        ).fit(make_rows(), epochs=2, batch_size=10, workers=2, verbose=0)
-
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert_same_weights(train(engine), train(LocalEngine()))
+    assert_learns_what_local_processes_learn(engine, monkeypatch)
 
 
 def test_workers_are_spread_over_the_executors_and_spark_works_beside_them(rays, engine):
@@ -126,7 +112,6 @@ def test_a_worker_that_is_gone_is_named_and_the_others_go_too(engine, fault, wor
     assert strike.seconds_since() < ENDED_WITHIN_S
     assert caught.value.rank == 1
     assert still_running(strike.pids, within_s=2) == []
-    assert engine.run(lambda world, shard: shard, [1, 2]) == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,13 @@ import socket
 import subprocess
 import threading
 import time
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
-from seamline.core import registry
 from seamline.core.errors import RunTimeoutError, SeamlineError, WorkerError
-from seamline.core.framework import Feed, Job, Recipe
-from seamline.core.shards import Columns, Reading
-from seamline.engines.local import LocalEngine
 from seamline.engines.spark import SparkEngine
 from seamline.engines.spark.session import active
 from seamline.testing import EngineContract
@@ -32,6 +27,7 @@ from tests.engines.faults import (
     wait_for_notes,
 )
 from tests.engines.spark_cluster import in_one_process, on_a_cluster
+from tests.engines.training import assert_learns_what_local_processes_learn
 
 KINDS = {"local": in_one_process, "cluster": on_a_cluster}
 
@@ -64,27 +60,8 @@ class TestSparkEngine(EngineContract):
 # Same numbers
 
 
-def train(engine):
-    import torch
-    from torch import nn
-
-    from seamline.orca import worker
-    from tests.orca.networks import make_network, make_rows
-
-    model = make_network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    recipe = Recipe(model=model, optimizer=optimizer, loss=nn.CrossEntropyLoss(), sync=registry.sync("allreduce"))
-    shards = registry.shards(make_rows(), Columns()).split(2, Reading(batch_size=16, shuffle=True, seed=0))
-    task = partial(worker.fit, framework="torch", recipe=recipe, job=Job(epochs=2))
-    return engine.run(task, [Feed(shard, None) for shard in shards])[0]
-
-
-def test_two_workers_learn_bit_for_bit_what_they_learn_in_local_processes(spark):
-    here = train(LocalEngine(threads=1)).state["model"]
-    there = train(SparkEngine(spark, threads=1)).state["model"]
-    assert list(here) == list(there)
-    for name, weight in here.items():
-        np.testing.assert_array_equal(weight.numpy(), there[name].numpy())
+def test_two_workers_learn_to_the_bit_what_they_learn_in_local_processes(spark, monkeypatch):
+    assert_learns_what_local_processes_learn(SparkEngine(spark), monkeypatch)
 
 
 # Room
@@ -199,9 +176,8 @@ def test_nothing_stays_open_after_many_runs(engine):
         hubs = [thread for thread in threading.enumerate() if thread.name == "seamline-hub"]
         return psutil.Process().num_fds(), len(hubs)
 
-    for _ in range(2):
-        engine.run(lambda world, shard: 0, [0, 0])
-        engine.map(lambda item: item, [0, 0])
+    engine.run(lambda world, shard: 0, [0, 0])
+    engine.map(lambda item: item, [0, 0])
     before = count()
     for _ in range(3):
         engine.run(lambda world, shard: 0, [0, 0])

@@ -165,7 +165,8 @@ def run(program, *arguments, folder, before="", status=0):
     script, note = folder / "program.py", folder / "facts.json"
     script.write_text(f"{before}\n{HELLO}\n{program}\nopen({str(note)!r}, 'w').write(json.dumps(facts))\n")
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path}
+    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}  # Ray sets them here
+    environment = {**own, "PYTHONPATH": path}
     words = [sys.executable, str(script), *arguments]
     done = subprocess.run(words, capture_output=True, text=True, timeout=110, env=environment, check=False)
     assert done.returncode == status, done.stdout + done.stderr

@@ -133,7 +133,7 @@ class EngineContract(RemoteTaskContract):
         def notice(world: World, shard: int) -> None:
             if world.rank == 1:
                 _wait_for(tmp_path / "waiting")
-                time.sleep(1)  # the other worker has said that it is about to gather; now it does
+                time.sleep(0.3)  # the other worker has said that it is about to gather; now it does
                 os._exit(3)
             try:
                 (tmp_path / "waiting").touch()

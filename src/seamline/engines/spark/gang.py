@@ -97,7 +97,8 @@ class Gang:
             if failure is not None and (suspect is None or (isinstance(failure, _LostError) and not lost)):
                 suspect, deadline = failure, time.monotonic() + _CAUSE_WITHIN_S
                 lost = isinstance(suspect, _LostError)
-            if suspect is not None and (time.monotonic() > deadline or (lost and job.error is not None)):
+            nobody_else = self._first_busy() is None  # who could still tell the cause
+            if suspect is not None and (time.monotonic() > deadline or nobody_else or (lost and job.error is not None)):
                 why = f"{suspect.traceback}{_because(job)}" if lost else suspect.traceback
                 raise WorkerError(suspect.rank, why) from suspect.__cause__
             self._expect_all()

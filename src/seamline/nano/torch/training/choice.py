@@ -57,7 +57,7 @@ def candidates(model: nn.Module, *, bf16: bool, processes: int = 1) -> list[Sett
     recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())  # states carried on keep their type
     found = [PLAIN]
     found += [Setting(channels_last=True)] if images else []
-    found += [Setting(bf16=True, channels_last=images)] if bf16 and machine.has_bf16() and not recurrent else []
+    found += [Setting(bf16=True, channels_last=images)] if bf16 and not recurrent and machine.has_bf16() else []
     return [setting for setting in found if setting.channels_last] if images and processes > 1 else found
 
 
@@ -79,7 +79,9 @@ class Choice:
         compile_too: Compile = "auto",
         agree: Callable[[Any], Any] = lambda decision: decision,
         say: Callable[[str], None],
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        self._clock = clock
         self._steps_left = steps_in_run
         self._compile = compile_too
         self._apply = apply
@@ -96,22 +98,22 @@ class Choice:
 
     def _compare(self, settings: Sequence[Setting]) -> None:
         affordable = self._steps_left * SHARE_OF_RUN / len(settings) - 1
-        self._rounds = max(1, min(ROUNDS, affordable))
+        self._rounds = max(1, int(min(ROUNDS, affordable)))
         self._seconds: dict[Setting, list[float]] = {setting: [] for setting in settings}
         self._turn = 0
-        self._began = time.perf_counter()
+        self._began = self._clock()
 
     def next_step(self) -> None:
         """Bring the model into the setting of the step to come."""
         if self.chosen is None:
             self._switch(list(self._seconds)[self._turn % len(self._seconds)])
-            self._step_began = time.perf_counter()
+            self._step_began = self._clock()
 
     def step_done(self) -> None:
         self._steps_left -= 1
         if self.chosen is not None:
             return
-        self._seconds[self.current].append(time.perf_counter() - self._step_began)
+        self._seconds[self.current].append(self._clock() - self._step_began)
         self._turn += 1
         if self._turn % len(self._seconds) == 0 and self._enough():
             setting, why = self._agree(self._fastest())
@@ -130,7 +132,7 @@ class Choice:
 
     def _enough(self) -> bool:
         measured = self._turn // len(self._seconds) - 1
-        out_of_time = measured >= 1 and time.perf_counter() - self._began > LONGEST_S
+        out_of_time = measured >= 1 and self._clock() - self._began > LONGEST_S
         return bool(self._agree(measured >= self._rounds or out_of_time))
 
     def _fastest(self) -> tuple[Setting, str]:
