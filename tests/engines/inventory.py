@@ -7,6 +7,7 @@ them open. So nothing counts that runs beside the tests, and nothing is overlook
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
 import time
 import uuid
@@ -16,6 +17,8 @@ import psutil
 
 MARK = "TESTED_FAMILY"
 TEMPORARY = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
+HOMES = (Path(__file__).parents[2], Path(sys.prefix))
+"""Where the project itself and its environment are; that may be in a place for temporary files."""
 
 
 class Inventory:
@@ -57,7 +60,8 @@ class Inventory:
         """A file in a place for such, the folder below that place that it is in, and the lock beside it."""
         path = Path(path)
         place = next((place for place in TEMPORARY if place in path.parents), None)
-        if place is None or any(part.startswith("pytest-of-") for part in path.parts):
+        ours = any(home in path.parents for home in HOMES) or any(part.startswith("pytest-of-") for part in path.parts)
+        if place is None or ours:
             return set()
         top = place / path.relative_to(place).parts[0]
         return {path, path.with_name(f"{path.name}.lck"), top} - self.before - {self.folder}
