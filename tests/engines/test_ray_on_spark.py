@@ -124,8 +124,10 @@ def test_a_lost_node_ends_the_run_and_ray_and_opening_it_again_helps(rays, engin
     with pytest.raises(SeamlineError, match=rf"(?s)Ray on Spark has ended \(.*{words}.*call stop_orca_context\(\)"):
         engine.run(note_and_wait(tmp_path), [0, 0])
     assert killer.seconds_since() < ENDED_WITHIN_S
-    with pytest.raises(SeamlineError, match="Ray on Spark has ended"):
-        engine.map(abs, [1])
+    for use in (lambda: engine.map(abs, [1]), rays.cluster.capacity):
+        with pytest.raises(SeamlineError, match="Ray on Spark has ended"):
+            use()
+    assert "that has ended, inside Spark" in rays.cluster.description
     noted = [pid for note in wait_for_notes(tmp_path) for pid in note[: PARENT + 1]]
     assert rays.close() == []
     assert still_running(noted, within_s=0.1) == []

@@ -3,7 +3,7 @@
 import pytest
 
 from seamline.core.errors import SeamlineError
-from seamline.engines.spark import SparkEngine
+from seamline.engines.spark import SparkEngine, StandaloneCluster
 from seamline.engines.spark.session import active, session
 from tests.engines.spark_cluster import LIGHT
 
@@ -21,9 +21,11 @@ def stopped_afterwards():
 @pytest.mark.usefixtures("stopped_afterwards")
 def test_executors_that_come_and_go_are_refused():
     elastic = {"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.shuffleTracking.enabled": "true"}
-    spark = session({**LIGHT, **elastic, "spark.master": "spark://127.0.0.1:1"})  # no executor ever comes
-    with pytest.raises(SeamlineError, match=r"allocates executors dynamically.*dynamicAllocation.enabled=false"):
-        SparkEngine(spark).run(lambda world, shard: shard, [1, 2])
+    with StandaloneCluster(workers=1) as cluster:
+        spark = session({**LIGHT, **cluster.conf, **elastic})
+        with pytest.raises(SeamlineError, match=r"allocates executors dynamically.*dynamicAllocation.enabled=false"):
+            SparkEngine(spark).run(lambda world, shard: shard, [1, 2])
+        spark.stop()
 
 
 def test_settings_that_spark_refuses_are_one_sentence():

@@ -33,7 +33,8 @@ class RayCluster:
 
     @property
     def description(self) -> str:
-        return f"Ray {ray.__version__} at {ray.get_runtime_context().gcs_address}, {self._origin}"
+        where = f"at {ray.get_runtime_context().gcs_address}" if ray.is_initialized() else "that has ended"
+        return f"Ray {ray.__version__} {where}, {self._origin}"
 
     @property
     def handles(self) -> Mapping[str, Any]:
@@ -44,7 +45,6 @@ class RayCluster:
 
         So a run also starts where something small is running already.
         """
-        self._check_alive()
         if workers not in self._engines:
             capacity = self.capacity()
             threads = max(1, capacity.nodes * capacity.cores_per_node // workers)
@@ -53,6 +53,7 @@ class RayCluster:
 
     def capacity(self) -> Capacity:
         """By the CPUs that Ray counts, one for each worker."""
+        self._check_alive()
         known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
         nodes = [node["Resources"] for node in known if node["Alive"] and node["Resources"].get("CPU")]
         cores = [int(resources["CPU"]) for resources in nodes]
