@@ -11,7 +11,8 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest --ignore=tests/nano --ignore=tests/engines
-	$(BIN)/python -m pytest tests/engines  # Spark and Ray live in a process of their own
+	$(BIN)/python -m pytest tests/engines --ignore=tests/engines/test_ray_on_spark.py  # Spark and Ray on their own
+	$(BIN)/python -m pytest tests/engines/test_ray_on_spark.py  # and one inside the other
 	$(BIN)/python -m pytest tests/nano  # and so do the native runtimes
 
 lint: $(STAMP)
