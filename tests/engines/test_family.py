@@ -1,6 +1,7 @@
 """Processes that end together, whoever among them or above them is killed."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ import psutil
 import pytest
 
 from seamline.engines.family import Family, lives
+from seamline.engines.guard import Guard
 from tests.engines.faults import still_running
 
 ORPHAN = "setsid sleep 300 & echo $! > {}; {}"
@@ -77,3 +79,23 @@ def test_those_that_a_killed_guard_has_started_end_with_it(tmp_path):
         process = family.start(["sleep", "300"], tmp_path / "log")
         family.processes[0].kill()
         assert still_running([process.pid], within_s=2) == []
+
+
+def test_a_guard_ends_what_it_knows_and_what_carries_its_mark_though_its_parent_is_gone(tmp_path):
+    mark = {"GUARDED": str(tmp_path)}
+    known = subprocess.Popen(["sleep", "300"])
+    leave_a_child = "import subprocess; print(subprocess.Popen(['sleep', '300'], stdout=subprocess.DEVNULL).pid)"
+    said = subprocess.check_output([sys.executable, "-c", leave_a_child], env={**os.environ, **mark})
+    orphan = psutil.Process(int(said))
+    other = subprocess.Popen(["sleep", "300"])
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    try:
+        Guard([psutil.Process(known.pid)], mark, folder).close()
+        assert not lives(orphan)
+        assert known.wait(1) == -signal.SIGKILL
+        assert other.poll() is None
+        assert not folder.exists()
+    finally:
+        other.kill()
+        other.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from seamline.core.errors import SeamlineError, WorkerError
 from seamline.engines.guard import Guard
 from seamline.engines.ray.broadcast import forget_all
 
+_MARK = "SEAMLINE_RAY"
 _USAGE_STATS = "RAY_USAGE_STATS_ENABLED"
 _DEDUPLICATION = "RAY_DEDUP_LOGS"
 SYSTEM = {"enable_metrics_collection": False, "task_events_shutdown_flush_timeout_ms": 500}
@@ -99,12 +101,13 @@ class Cluster:
         """A Ray of our own. Its helpers would outlive a driver that is killed by a minute, so they get a guard."""
         before = set(psutil.Process().children(recursive=True))
         folder = make_folder()
+        mark = {_MARK: uuid.uuid4().hex}
         try:
-            with _settings():
+            with _settings(), machine.variables_set(mark):
                 ray.init(**{**self._of_our_own(), "_temp_dir": str(folder), **options})
             started = set(psutil.Process().children(recursive=True)) - before
             self._raylet = next(process for process in started if process.name().startswith("raylet"))
-            self._guard = Guard(started, folder)
+            self._guard = Guard(started, mark, folder)
         except BaseException:
             ray.shutdown()
             shutil.rmtree(folder, ignore_errors=True)
