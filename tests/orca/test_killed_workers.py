@@ -1,63 +1,29 @@
 """A worker killed at any moment costs time: the resumed run ends with the weights of an undisturbed one."""
 
-import os
 import signal
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from seamline.core import checkpoint
-from seamline.core.errors import WorkerError
-from seamline.orca import Estimator
-from seamline.orca.callbacks import Callback
+from seamline.core.errors import CheckpointError, WorkerError, WorkerLostError
+from seamline.orca import Estimator, RetryPolicy
+from seamline.testing.faults import Kill, Raise, SlowDown
 from tests.orca.networks import ROWS, accuracy, assert_same_weights, make_network, make_rows
 
 WORKERS, BATCH, EPOCHS, SAVE_EVERY = 2, 10, 2, 4
 STEPS = -(-ROWS // BATCH)
-MOMENTS = ["start", "first step", "middle of an epoch", "writing a checkpoint", "last step"]
-
-
-class Kill(Callback):
-    """SIGKILL one rank at one moment, once."""
-
-    everywhere = True
-    steers = False
-
-    def __init__(self, rank, moment, folder):
-        self.rank, self.moment, self.folder = rank, moment, str(folder)
-
-    def on_fit_begin(self, run):
-        (Path(self.folder) / f"pid-{run.rank}").write_text(str(os.getpid()))
-        if self.moment == "start" and run.rank == self.rank:
-            self.strike()
-        if self.moment == "writing a checkpoint" and run.rank == 0:
-            self.strike_before_renaming()
-
-    def on_step_end(self, run):
-        at = {"first step": 1, "middle of an epoch": STEPS + 7, "last step": STEPS * EPOCHS}.get(self.moment)
-        if run.rank == self.rank and run.step == at:
-            self.strike()
-
-    def strike_before_renaming(self):
-        """The files of the second checkpoint are written, and not yet in their place."""
-        rename, calls = checkpoint._put_in_place, []
-
-        def put_in_place(*arguments):
-            calls.append(arguments)
-            if len(calls) == 2:
-                self.strike()
-            rename(*arguments)
-
-        checkpoint._put_in_place = put_in_place
-
-    def strike(self):
-        struck = Path(self.folder) / "struck"
-        if not struck.exists():
-            struck.touch()
-            os.kill(int((Path(self.folder) / f"pid-{self.rank}").read_text()), signal.SIGKILL)
+MOMENTS = {
+    "start": {"phase": "start"},
+    "joined": {"phase": "join"},
+    "first step": {"step": 0},
+    "middle of an epoch": {"step": STEPS + 6},
+    "writing a checkpoint": {"phase": "checkpoint", "step": 2 * SAVE_EVERY},
+    "last step": {"step": STEPS * EPOCHS - 1},
+    "finish": {"phase": "finish"},
+}
+AT_ONCE = RetryPolicy(wait_s=0)
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +31,7 @@ def _one_thread(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-def train(model_dir, *callbacks, data=None, resume=None):
+def train(model_dir, *faults, data=None, **options):
     model = make_network(dropout=0.3)
     estimator = Estimator.from_torch(
         model=model,
@@ -82,10 +48,9 @@ def train(model_dir, *callbacks, data=None, resume=None):
         batch_size=None if data else BATCH,
         validation_data=make_rows(),
         workers=WORKERS,
-        callbacks=callbacks,
-        checkpoint=SAVE_EVERY,
-        resume=resume,
-        verbose=0,
+        checkpoint=SAVE_EVERY if model_dir else None,
+        faults=faults,
+        **{"retry": AT_ONCE, "verbose": 0, **options},
     )
 
 
@@ -96,19 +61,54 @@ def undisturbed(tmp_path_factory):
         return train(tmp_path_factory.mktemp("undisturbed"))
 
 
+def assert_as_undisturbed(survivor, undisturbed):
+    assert_same_weights(survivor, undisturbed)
+    survivor.ledger_.check(ROWS)
+    assert survivor.ledger_.epochs == list(range(EPOCHS))
+    for ours, theirs in zip(survivor.history_, undisturbed.history_, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-6)
+
+
 @pytest.mark.parametrize("rank", range(WORKERS))
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_killed_run_resumes_to_the_weights_of_an_undisturbed_one(undisturbed, tmp_path, moment, rank):
-    with pytest.raises(WorkerError, match="SIGKILL") as caught:
-        train(tmp_path, Kill(rank, moment, tmp_path))
-    assert caught.value.rank == rank
-    resumed = train(tmp_path, Kill(rank, moment, tmp_path), resume="auto")
-    assert_same_weights(resumed, undisturbed)
-    resumed.ledger_.check(ROWS)
-    assert resumed.ledger_.epochs == list(range(EPOCHS))
-    for ours, theirs in zip(resumed.history_, undisturbed.history_, strict=True):
-        assert ours == pytest.approx(theirs, abs=1e-6)
+def test_a_killed_run_goes_on_to_the_weights_of_an_undisturbed_one(undisturbed, tmp_path, moment, rank, capsys):
+    survivor = train(tmp_path, Kill(rank=rank, **MOMENTS[moment]), verbose=1)
+    assert capsys.readouterr().out.count(f"worker {rank} was killed by SIGKILL") == 1
+    assert_as_undisturbed(survivor, undisturbed)
     assert not list(tmp_path.rglob(".writing-*")), "half a checkpoint was left behind"
+
+
+def test_a_new_driver_goes_on_where_a_killed_run_has_ended(undisturbed, tmp_path):
+    with pytest.raises(WorkerLostError, match="SIGKILL") as caught:
+        train(tmp_path, Kill(rank=1, step=STEPS + 6), retry=0)
+    assert caught.value.rank == 1
+    assert_as_undisturbed(train(tmp_path, resume="auto"), undisturbed)
+
+
+def test_without_a_place_for_checkpoints_a_run_starts_from_the_beginning(undisturbed):
+    assert_as_undisturbed(train(None, Kill(rank=0, step=3)), undisturbed)
+
+
+def test_a_machine_that_is_taken_away_has_a_budget_of_its_own(undisturbed, tmp_path):
+    taken = Kill(rank=1, step=5, how=signal.SIGTERM)
+    assert_as_undisturbed(train(tmp_path, taken, retry=RetryPolicy(failures=0, preemptions=1, wait_s=0)), undisturbed)
+
+
+def test_what_the_program_raises_is_not_tried_again(tmp_path):
+    with pytest.raises(WorkerError, match="bad luck") as caught:
+        train(tmp_path, Raise(rank=1, step=2, error=ValueError("bad luck"), attempt=None))
+    assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(CheckpointError, match="no ink"):
+        train(tmp_path, Raise(rank=0, phase="checkpoint", error=OSError("no ink")))
+
+
+def test_a_slow_worker_changes_nothing_but_the_time(undisturbed, tmp_path):
+    assert_as_undisturbed(train(tmp_path, SlowDown(rank=1, step=STEPS, seconds=0.01)), undisturbed)
+
+
+def test_a_phase_that_there_is_not_is_refused():
+    with pytest.raises(ValueError, match="no phase 'lunch'"):
+        Kill(phase="lunch")
 
 
 class NoisyRows(torch.utils.data.Dataset):
@@ -130,8 +130,6 @@ def test_random_augmentation_in_loader_processes_is_the_same_after_a_kill(tmp_pa
         return torch.utils.data.DataLoader(NoisyRows(), batch_size=BATCH, shuffle=True, num_workers=1)
 
     whole = train(tmp_path / "whole", data=loader())
-    with pytest.raises(WorkerError, match="SIGKILL"):
-        train(tmp_path, Kill(1, "middle of an epoch", tmp_path), data=loader())
-    resumed = train(tmp_path, Kill(1, "middle of an epoch", tmp_path), data=loader(), resume="auto")
-    assert_same_weights(resumed, whole)
-    resumed.ledger_.check(ROWS)
+    survivor = train(tmp_path, Kill(rank=1, step=STEPS + 6), data=loader())
+    assert_same_weights(survivor, whole)
+    survivor.ledger_.check(ROWS)

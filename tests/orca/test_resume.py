@@ -1,5 +1,7 @@
 """Checkpoints are found again and continue where they were, also in the middle of an epoch."""
 
+import time
+
 import pytest
 import torch
 from torch import nn
@@ -171,6 +173,8 @@ def test_a_full_disk_while_saving_leaves_the_old_checkpoint(tmp_path, workers):
             import resource
 
             if run.step == 4:
+                while not list(tmp_path.glob("checkpoints/run-0001/fit-1/step-*")):
+                    time.sleep(0.01)  # the first checkpoint is written beside the run
                 self.before = resource.getrlimit(resource.RLIMIT_FSIZE)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (100, self.before[1]))
 

@@ -2,6 +2,7 @@
 
 SeamlineError
 ├── WorkerError            a worker raised or died; carries its rank and its own traceback
+│   └── WorkerLostError    it died, through no error of the program: what a run may be started again after
 ├── RunTimeoutError        the workers took longer than they were given
 ├── PeerLostError          a worker waits for a peer that can never answer
 ├── UnpicklableError       something cannot travel to the workers; names the variable
@@ -47,6 +48,15 @@ class WorkerError(SeamlineError):
     def __str__(self) -> str:
         who = "a worker" if self.rank is None else f"worker {self.rank}"
         return f"{who} failed, and the others were stopped.\n\n{self.traceback}"
+
+
+class WorkerLostError(WorkerError):
+    """The process of a worker has ended without a word, or its machine was lost or taken away (``preempted``)."""
+
+    def __init__(self, rank: int | None, traceback: str, preempted: bool = False) -> None:
+        super().__init__(rank, traceback)
+        self.args = (rank, traceback, preempted)
+        self.preempted = preempted
 
 
 class RunTimeoutError(SeamlineError, TimeoutError):

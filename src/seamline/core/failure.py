@@ -7,6 +7,7 @@ import signal
 import traceback
 
 from seamline.core import pickling
+from seamline.core.errors import WorkerLostError
 
 
 def described(error: BaseException) -> tuple[str, bytes | None]:
@@ -23,6 +24,12 @@ def described(error: BaseException) -> tuple[str, bytes | None]:
 def restored(body: bytes | None) -> BaseException | None:
     """The error that ``described`` has packed."""
     return pickle.loads(body) if body is not None else None
+
+
+def lost(rank: int, code: int | None) -> WorkerLostError:
+    """A worker whose process has ended; a polite end is how machines are taken away."""
+    text = f"worker {rank} {how_it_ended(code)} before it had a result"
+    return WorkerLostError(rank, text, preempted=code == -signal.SIGTERM)
 
 
 def how_it_ended(code: int | None) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 from seamline.core.checkpoint import CheckpointPolicy
 from seamline.core.events import Callback
+from seamline.core.fault import Fault
 from seamline.core.ledger import Ledger
 from seamline.core.shards import Shard
 from seamline.core.sync import Sync
@@ -57,6 +58,9 @@ class Job:
     saving: Saving | None = None
     signature: Mapping[str, Any] = field(default_factory=dict)
     """What a checkpoint must agree with to be resumed, such as the batch size."""
+    faults: tuple[Fault, ...] = ()
+    attempt: int = 0
+    """How often this run was started before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from seamline.core import checkpoint, pickling
+from seamline.core import checkpoint, fault, pickling
 from seamline.core.errors import CheckpointError, UnpicklableError
 from seamline.core.events import Callback, Progress
 from seamline.core.framework import Job, Outcome, State
 from seamline.core.ledger import Ledger, Range
 from seamline.core.mean import Mean
+from seamline.core.saver import Saver
 from seamline.core.shards import Batch
 from seamline.core.world import World
 
@@ -35,6 +36,10 @@ class Trainee(Protocol):
     def model(self) -> Any: ...
 
     def state(self) -> State: ...
+
+    def snapshot(self) -> State:
+        """A state that does not change with the model; good until the next one is asked for."""
+        ...
 
     def load(self, state: State) -> None: ...
 
@@ -75,6 +80,7 @@ class Run:
         self._closed_early = False
         self._over = False
         self._saved: dict[str, Any] | None = None
+        self._saver = Saver()
         self._reported = 0.0
 
     @property
@@ -116,7 +122,15 @@ class Run:
             self._tell("on_epoch_begin")
             yield self.epoch
         self._save_checkpoint()
+        self._hear_of_checkpoint(wait=True)
         self._tell("on_fit_end")
+        self._strike("finish")
+
+    def watched(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The batches of an epoch, each at the beginning of its step."""
+        for batch in batches:
+            self._strike("step")
+            yield batch
 
     def step_done(self, batch: Batch, loss: Mean) -> bool:
         """Enter one step into the books; says whether the epoch should go on."""
@@ -133,6 +147,7 @@ class Run:
         if self._steered:
             self._stop = any(self.world.all_gather(self._stop_wanted_now))
         saving = self.job.saving
+        self._hear_of_checkpoint()
         if saving and saving.policy.due_after_step(self.step):
             self._save_checkpoint()
         self._report_progress()
@@ -196,17 +211,28 @@ class Run:
         self._settle()
         path = checkpoint.step_folder(saving.folder, self.step)
         if self.world.rank == 0:
-            state, position = self._trainee.state(), json.dumps(self._position())
+            self._hear_of_checkpoint(wait=True)
+            state, position, step = self._trainee.snapshot(), json.dumps(self._position()), self.step
 
             def fill(folder: Path) -> None:
                 self._trainee.write(state, folder)
                 (folder / POSITION).write_text(position)
+                self._strike("checkpoint", step)
 
             card = {"kind": "checkpoint", "framework": self._trainee.framework}
-            checkpoint.write_folder(path, fill, card=card)
-            checkpoint.forget_old(saving.folder, saving.policy.keep)
-            self._tell("on_checkpoint", path)
+            self._saver.save(path, fill, card, saving.policy.keep)
+        else:
+            self._strike("checkpoint")
         self._saved = self._place()
+
+    def _hear_of_checkpoint(self, *, wait: bool = False) -> None:
+        path = self._saver.written(wait=wait)
+        if path is not None:
+            self._tell("on_checkpoint", path)
+
+    def _strike(self, phase: fault.Phase, step: int | None = None) -> None:
+        if self.job.faults:
+            fault.strike(self.job.faults, phase, self.rank, self.step if step is None else step, self.job.attempt)
 
     def _place(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "epoch_step": self.epoch_step, "step": self.step, "over": self._over}

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from seamline.core.checkpoint import CheckpointPolicy
+from seamline.core.retry import RetryPolicy
 from seamline.core.tuning import Tuning
 from seamline.orca.context import OrcaContext, init_orca_context, stop_orca_context
 from seamline.orca.estimator import Estimator
@@ -15,6 +16,7 @@ __all__ = [
     "CheckpointPolicy",
     "Estimator",
     "OrcaContext",
+    "RetryPolicy",
     "Tuning",
     "XShards",
     "init_orca_context",

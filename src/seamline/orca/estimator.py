@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -14,17 +14,18 @@ import numpy as np
 
 from seamline.core import checkpoint, registry, tree
 from seamline.core.checkpoint import CheckpointPolicy, ModelDirectory
-from seamline.core.engine import Listener
-from seamline.core.errors import CheckpointError, SeamlineError, WorkerError
+from seamline.core.errors import CheckpointError, SeamlineError
 from seamline.core.events import Callback
-from seamline.core.framework import Feed, Framework, Job, Part, Recipe, Saving, State
+from seamline.core.fault import Fault
+from seamline.core.framework import Feed, Framework, Job, Outcome, Part, Recipe, Saving, State
 from seamline.core.ledger import Ledger
+from seamline.core.retry import RetryPolicy
 from seamline.core.shards import BUFFER_BYTES, Columns, Reading, Shard, put_away, signature_of
 from seamline.core.size import in_bytes
 from seamline.core.sync import Sync
 from seamline.core.tuning import Tuning
 from seamline.orca import worker
-from seamline.orca.context import OrcaContext
+from seamline.orca.launching import launch, persevere, workers_of_context
 from seamline.orca.progress import display
 
 ColumnNames = Sequence["str | Sequence[str]"]
@@ -103,6 +104,8 @@ class Estimator:
         max_steps: int | None = None,
         resume: str | os.PathLike[str] | None = None,
         checkpoint: int | CheckpointPolicy | None = None,
+        retry: int | RetryPolicy | None = None,
+        faults: Sequence[Fault] = (),
         seed: int = 0,
         verbose: int = 1,
     ) -> Estimator:
@@ -118,8 +121,10 @@ class Estimator:
         default one for each node; without a context one worker trains in this process, which is the default, and
         several in processes of their own. ``resume="auto"`` goes on from the newest checkpoint in ``model_dir``, in
         the middle of an epoch if need be; ``checkpoint`` is a number of steps or a ``CheckpointPolicy``.
+        When a worker is lost the run starts again from its newest checkpoint, as often as ``retry`` allows: a number or
+        a ``RetryPolicy``. ``faults`` of ``seamline.testing.faults`` try that out.
         """
-        workers = _workers(workers)
+        workers = workers_of_context(workers)
         _at_least_one(epochs=epochs, workers=workers, max_steps=max_steps, batch_size=batch_size)
         if isinstance(data, list) and not all(isinstance(each, (str, os.PathLike)) for each in data):
             raise TypeError("a list means several inputs and no targets; to learn, give a tuple (x, y)")
@@ -139,11 +144,19 @@ class Estimator:
                 callbacks=tuple(callbacks),
                 saving=self._saving(checkpoint, resume),
                 signature=signature,
+                faults=tuple(faults),
             )
             feeds = [Feed(*pair) for pair in zip(train, validation, strict=True)]
-            task = partial(worker.fit, framework=self.framework, recipe=self._trained_recipe(), job=job)
+            recipe = self._trained_recipe()
             with display(verbose) as show:
-                outcome = _run(task, feeds, listen=show)[0]
+
+                def attempt(number: int) -> Outcome:
+                    this = job if number == 0 else replace(job, attempt=number, saving=self._gone_on(job.saving))
+                    task = partial(worker.fit, framework=self.framework, recipe=recipe, job=this)
+                    outcome: Outcome = launch(task, feeds, listen=show)[0]
+                    return outcome
+
+                outcome = persevere(attempt, RetryPolicy.of(retry), show)
         self._learn(outcome.state)
         earlier = [epoch for epoch in getattr(self, "history_", ()) if epoch["epoch"] <= outcome.first_epoch]
         self.history_: list[dict[str, float]] = [*earlier, *outcome.history]
@@ -167,12 +180,12 @@ class Estimator:
         workers: int | None = None,
     ) -> dict[str, float]:
         """Loss and metrics over all rows, exact whatever the number of workers."""
-        workers = _workers(workers)
+        workers = workers_of_context(workers)
         columns = Columns(features=feature_cols, labels=label_cols, na=na, categories=categories or {})
         reading = Reading(batch_size=batch_size, **self._reading(memory, cache_dir))
         task = partial(worker.evaluate, framework=self.framework, recipe=self._trained_recipe())
         with ExitStack() as aside:
-            scores: dict[str, float] = _run(task, self._split_to_read(data, columns, reading, workers, aside))[0]
+            scores: dict[str, float] = launch(task, self._split_to_read(data, columns, reading, workers, aside))[0]
         return scores
 
     def predict(
@@ -188,13 +201,13 @@ class Estimator:
         workers: int | None = None,
     ) -> Any:
         """The model's outputs for all rows, in their order, as arrays of the structure that the model returns."""
-        workers = _workers(workers)
+        workers = workers_of_context(workers)
         inputs_alone = (data, None) if isinstance(data, tuple) else data
         columns = Columns(features=feature_cols, na=na, categories=categories or {})
         reading = Reading(batch_size=batch_size, **self._reading(memory, cache_dir))
         task = partial(worker.predict, framework=self.framework, recipe=self._trained_recipe())
         with ExitStack() as aside:
-            parts = _run(task, self._split_to_read(inputs_alone, columns, reading, workers, aside))
+            parts = launch(task, self._split_to_read(inputs_alone, columns, reading, workers, aside))
         return _in_order([part for some in parts for part in some])
 
     def get_model(self) -> Any:
@@ -301,35 +314,12 @@ class Estimator:
         folder = checkpoint.fit_folder(self._run_folder, number)
         return Saving(folder=folder, policy=policy or CheckpointPolicy(), resume=found)
 
-
-def _workers(asked: int | None) -> int:
-    """As many as were asked for, else one for each node of the active context, else one."""
-    context = OrcaContext.current()
-    if asked is not None:
-        return asked
-    return 1 if context is None else context.default_workers()
-
-
-def _run(task: Callable[..., Any], shards: Sequence[Any], listen: Listener | None = None) -> list[Any]:
-    """On the active context; without one, one worker here and several in processes.
-
-    An error of ours comes out as itself.
-    """
-    context = OrcaContext.current()
-    if context is None:
-        engine = registry.engine("inline" if len(shards) == 1 else "local")
-    else:
-        context.prepare(len(shards), task)
-        engine = context.engine(len(shards))
-    try:
-        return engine.run(task, shards, listen=listen)
-    except WorkerError as error:
-        if isinstance(error.__cause__, SeamlineError):
-            raise error.__cause__ from error
-        raise
-    finally:
-        if context is None:
-            engine.close()
+    def _gone_on(self, saving: Saving | None) -> Saving | None:
+        """The same, from the newest checkpoint that there is by now."""
+        if saving is None or self.model_dir is None:
+            return saving
+        ModelDirectory(self.model_dir).clean()
+        return replace(saving, resume=checkpoint.newest(saving.folder) or saving.resume)
 
 
 def _in_order(parts: Sequence[Part]) -> Any:

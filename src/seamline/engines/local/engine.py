@@ -18,8 +18,8 @@ import cloudpickle
 from seamline.core import machine
 from seamline.core.engine import Block as Bytes
 from seamline.core.engine import Item, Listener, Result, Shard, Value
-from seamline.core.errors import RunTimeoutError, WorkerError
-from seamline.core.failure import how_it_ended, restored
+from seamline.core.errors import RunTimeoutError, WorkerError, WorkerLostError
+from seamline.core.failure import lost, restored
 from seamline.core.output import Output, Teller, print_with_rank
 from seamline.core.process import start
 from seamline.core.world import World
@@ -179,8 +179,8 @@ class _Worker:
         with contextlib.suppress(OSError):  # it may have died meanwhile, which is found out next
             self.connection.send_bytes(cloudpickle.dumps((kind, value)))
 
-    def obituary(self) -> str:
-        return f"worker {self.rank} {how_it_ended(self.process.returncode)} before it had a result"
+    def obituary(self) -> WorkerLostError:
+        return lost(self.rank, self.process.returncode)
 
     def signal(self, number: signal.Signals) -> None:
         """To the worker and the processes it has started."""
@@ -274,13 +274,13 @@ class _Gang:
                 source.pump()
             else:
                 failures.append(self._hear(source))
-        failures += [WorkerError(w.rank, w.obituary()) for w in busy if w.busy and w.dead()]
+        failures += [w.obituary() for w in busy if w.busy and w.dead()]
         return [failure for failure in failures if failure is not None]
 
     def _hear(self, worker: _Worker) -> WorkerError | None:
         message = worker.receive()
         if message is None:
-            return WorkerError(worker.rank, worker.obituary())
+            return worker.obituary()
         kind, body = message
         if kind == "failed":
             worker.failed = True

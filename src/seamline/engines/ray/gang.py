@@ -14,7 +14,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from seamline.core.engine import Listener
-from seamline.core.errors import RunTimeoutError, WorkerError
+from seamline.core.errors import RunTimeoutError, WorkerError, WorkerLostError
 from seamline.engines.ray.broadcast import Known
 from seamline.engines.ray.cluster import Cluster, TooFewCpusError
 from seamline.engines.ray.meeting import Meeting
@@ -117,7 +117,7 @@ class Gang:
         try:
             reports: list[tuple[int, bytes]] = ray.get(news)
         except ray.exceptions.RayError as error:
-            raise WorkerError(None, f"the process where the workers meet has ended or was killed: {error}") from error
+            raise WorkerLostError(None, f"the process where the workers meet was lost: {error}") from error
         return reports
 
     def stop(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayError, WorkerCrashedError
 
-from seamline.core.errors import PeerLostError, WorkerError
+from seamline.core.errors import PeerLostError, WorkerError, WorkerLostError
 from seamline.core.failure import described, restored
 from seamline.engines.ray.parcel import Parcel
 
@@ -22,6 +22,7 @@ class Outcome:
     traceback: str = ""
     error: bytes | None = None
     consequence: bool = False
+    lost: bool = False
 
     @classmethod
     def of_failure(cls, error: BaseException) -> Outcome:
@@ -34,11 +35,11 @@ class Outcome:
         try:
             outcome: Outcome = ray.get(ref)
         except RayError as error:
-            return cls(traceback=_obituary(who, error))
+            return cls(traceback=_obituary(who, error), lost=_is_loss(error))
         return outcome
 
     def failure(self, rank: int) -> WorkerError:
-        failure = WorkerError(rank, self.traceback)
+        failure = WorkerLostError(rank, self.traceback) if self.lost else WorkerError(rank, self.traceback)
         failure.__cause__ = restored(self.error)
         return failure
 
@@ -52,11 +53,14 @@ def arrived(refs: Iterable[Any], within_s: float) -> set[Any]:
 
 def _obituary(who: str, error: RayError) -> str:
     """Ray does not learn how a process ended, so all that can be said is what it may have been."""
-    lost = isinstance(error, (RayActorError, WorkerCrashedError)) and "creation task" not in str(error)
     why = (
         "its process was killed (SIGKILL, as when memory runs out: try fewer workers or smaller batches), crashed in "
         "native code, or called os._exit"
-        if lost
+        if _is_loss(error)
         else "Ray could not run it"
     )
     return f"{who} ended without a result: {why}.\n\nRay says: {error}"
+
+
+def _is_loss(error: RayError) -> bool:
+    return isinstance(error, (RayActorError, WorkerCrashedError)) and "creation task" not in str(error)

@@ -52,7 +52,7 @@ def fit(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld) -> Outcome:
                 mode.enter()
                 replica.refresh()
                 batches = in_agreement(feed.train, epoch, run.epoch_step, world)
-                for batch in acceleration.batches(epoch, run.epoch_step, batches):
+                for batch in run.watched(acceleration.batches(epoch, run.epoch_step, batches)):
                     seed_everything(rng.derive(job.seed, run.step, world.rank))
                     if not run.step_done(batch, step(batch)):
                         break

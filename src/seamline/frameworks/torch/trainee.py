@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy as shallow
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ class TorchTrainee:
 
     def __init__(self, built: Built) -> None:
         self._built = built
+        self._copy: State | None = None
 
     @property
     def model(self) -> nn.Module:
@@ -33,6 +35,10 @@ class TorchTrainee:
             "optimizer": on_cpu(self._built.optimizer.state_dict()),
             "scheduler": scheduler.state_dict() if scheduler is not None else None,
         }
+
+    def snapshot(self) -> State:
+        self._copy = copied(self.state(), self._copy)
+        return self._copy
 
     def load(self, state: State) -> None:
         load_model(self._built.model, state)
@@ -80,4 +86,28 @@ def on_cpu(value: Any) -> Any:
         return {key: on_cpu(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(on_cpu(each) for each in value)
+    return value
+
+
+def copied(value: Any, room: Any = None, known: dict[Any, torch.Tensor] | None = None) -> Any:
+    """The same structure with tensors of its own, in the memory of an earlier copy where that fits.
+
+    What was one tensor in two places is so in the copy.
+    """
+    known = {} if known is None else known
+    if isinstance(value, torch.Tensor):
+        place = (value.data_ptr(), value.shape, value.stride(), value.dtype) if value.numel() else object()
+        if place not in known:
+            fits = isinstance(room, torch.Tensor) and room.shape == value.shape and room.dtype == value.dtype
+            known[place] = room.copy_(value) if fits else value.detach().clone()
+        return known[place]
+    if isinstance(value, dict):
+        copy = shallow(value)
+        rooms = room if isinstance(room, dict) else {}
+        for key, each in value.items():
+            copy[key] = copied(each, rooms.get(key), known)
+        return copy
+    if isinstance(value, (list, tuple)):
+        there = room if isinstance(room, (list, tuple)) and len(room) == len(value) else [None] * len(value)
+        return type(value)(copied(each, one, known) for each, one in zip(value, there, strict=True))
     return value
