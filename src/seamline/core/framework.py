@@ -58,6 +58,8 @@ class Job:
     saving: Saving | None = None
     signature: Mapping[str, Any] = field(default_factory=dict)
     """What a checkpoint must agree with to be resumed, such as the batch size."""
+    deterministic: bool = False
+    """Whether the averages that steer a run must be equal to the last digit, whatever the number of workers."""
     faults: tuple[Fault, ...] = ()
     attempt: int = 0
     """How often this run was started before."""

@@ -87,6 +87,7 @@ _OURS: dict[Kind, tuple[Entry, ...]] = {
         Entry("xshards", "seamline.data.staged:StagedShards"),
         Entry("parquet", "seamline.data.parquet:ParquetShards"),
         Entry("torch", "seamline.data.torch:LoaderShards", "torch", "torch"),
+        Entry("tf.data", "seamline.data.tf_data:TfDataShards", "tensorflow", "keras"),
         Entry("pandas", "seamline.data.pandas:FrameShards", "pandas"),
         Entry("arrays", "seamline.data.arrays:ArrayShards"),
         Entry("creator", "seamline.data.creator:CreatorShards"),

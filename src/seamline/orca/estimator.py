@@ -19,6 +19,7 @@ from seamline.core.events import Callback
 from seamline.core.fault import Fault
 from seamline.core.framework import Feed, Framework, Job, Outcome, Part, Recipe, Saving, State
 from seamline.core.ledger import Ledger
+from seamline.core.logical import LOGICAL_WORKERS, LogicalShard
 from seamline.core.retry import RetryPolicy
 from seamline.core.shards import BUFFER_BYTES, Columns, Reading, Shard, put_away, signature_of
 from seamline.core.size import in_bytes
@@ -104,6 +105,7 @@ class Estimator:
         max_steps: int | None = None,
         resume: str | os.PathLike[str] | None = None,
         checkpoint: int | CheckpointPolicy | None = None,
+        deterministic: bool | int = False,
         retry: int | RetryPolicy | None = None,
         faults: Sequence[Fault] = (),
         seed: int = 0,
@@ -121,6 +123,8 @@ class Estimator:
         default one for each node; without a context one worker trains in this process, which is the default, and
         several in processes of their own. ``resume="auto"`` goes on from the newest checkpoint in ``model_dir``, in
         the middle of an epoch if need be; ``checkpoint`` is a number of steps or a ``CheckpointPolicy``.
+        With ``deterministic=True`` the weights are the same bits whatever the number of workers: every batch is cut for
+        8 logical workers, or as many as are given, which real ones compute on one thread each.
         When a worker is lost the run starts again from its newest checkpoint, as often as ``retry`` allows: a number or
         a ``RetryPolicy``. ``faults`` of ``seamline.testing.faults`` try that out.
         """
@@ -132,10 +136,14 @@ class Estimator:
         columns = Columns(features=feature_cols, labels=label_cols, na=na, categories=categories or {})
         reading = Reading(batch_size=batch_size, shuffle=shuffle, seed=seed, **self._reading(memory, cache_dir))
         with ExitStack() as aside:
-            train, signature = self._split_to_train(data, columns, reading, workers, aside)
+            parts = _logical_workers(deterministic, workers) or workers
+            train, signature = self._split_to_train(data, columns, reading, parts, aside)
             validation: Sequence[Shard | None] = [None] * workers
             if validation_data is not None:
-                validation = self._split_to_read(validation_data, columns, reading, workers, aside)
+                validation = self._split_to_read(validation_data, columns, reading, parts, aside)
+            if deterministic:
+                signature["logical_workers"] = parts
+                train, validation = _shared(train, workers), _shared(validation, workers)
             job = Job(
                 epochs=epochs,
                 first_epoch=self._epochs_trained(),
@@ -144,6 +152,7 @@ class Estimator:
                 callbacks=tuple(callbacks),
                 saving=self._saving(checkpoint, resume),
                 signature=signature,
+                deterministic=bool(deterministic),
                 faults=tuple(faults),
             )
             feeds = [Feed(*pair) for pair in zip(train, validation, strict=True)]
@@ -320,6 +329,23 @@ class Estimator:
             return saving
         ModelDirectory(self.model_dir).clean()
         return replace(saving, resume=checkpoint.newest(saving.folder) or saving.resume)
+
+
+def _logical_workers(wish: bool | int, workers: int) -> int | None:
+    if not wish:
+        return None
+    count = LOGICAL_WORKERS if wish is True else wish
+    if count < workers or count & (count - 1):
+        raise ValueError(
+            f"deterministic={count} logical workers for workers={workers}: take a power of two that is not smaller"
+        )
+    return count
+
+
+def _shared(shards: Sequence[Shard | None], workers: int) -> list[Any]:
+    """The shards of logical workers, for real ones."""
+    parts = [shard for shard in shards if shard is not None]
+    return list(LogicalShard.of(parts, workers)) if parts else [None] * workers
 
 
 def _in_order(parts: Sequence[Part]) -> Any:

@@ -24,6 +24,7 @@ class TorchReplica:
         self._plain = model
         self._world = world
         self._averages = False
+        self._agreeing = False
         self._trainable: list[str] = []
         self._checked = world.size == 1
 
@@ -32,7 +33,12 @@ class TorchReplica:
 
     def average_gradients(self) -> None:
         self._averages = True
+        self.expect_agreement()
         self.refresh()
+
+    def expect_agreement(self) -> None:
+        """From now on, replicas that come apart are an error."""
+        self._agreeing = True
 
     def refresh(self) -> None:
         """Follow the user who has frozen or thawed a part of the model."""
@@ -76,7 +82,7 @@ class TorchReplica:
 
     def check_agreement(self) -> None:
         """Raise if the workers' weights have come apart, which nothing but foreign code can do."""
-        if not self._averages or self._world.size == 1:
+        if not self._agreeing or self._world.size == 1:
             return
         with torch.no_grad():
             ours = [float(parameter.double().sum()) for parameter in self._plain.parameters()]

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from seamline.core.framework import Part, Recipe
+from seamline.core.logical import parts_of
 from seamline.core.mean import Mean
 from seamline.core.shards import Batch, Shard
 from seamline.frameworks.torch.autocast import autocast
@@ -47,7 +48,7 @@ def _answers(recipe: Recipe, model: nn.Module, shard: Shard, world: TorchWorld) 
     placement = Placement.of(model, world.device, channels_last=recipe.tuning.channels_last)
     # Not inference mode: what a model caches in its first call must be usable in training later.
     with evaluating(model), torch.no_grad():
-        for batch in shard.batches(0):
+        for batch in (batch for part in parts_of(shard) for batch in part.batches(0)):
             if batch.rows:
                 with autocast(recipe.tuning, world.device):
                     outputs = call(model, placement.put(batch.inputs))

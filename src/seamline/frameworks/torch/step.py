@@ -1,0 +1,141 @@
+"""One step of training: what becomes of the weights when a batch has come."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from seamline.core import rng, tree
+from seamline.core.framework import Recipe
+from seamline.core.mean import Mean
+from seamline.core.shards import Batch
+from seamline.frameworks.torch.autocast import autocast
+from seamline.frameworks.torch.build import Built
+from seamline.frameworks.torch.frozen.acceleration import Probe
+from seamline.frameworks.torch.losses import WeighedLoss
+from seamline.frameworks.torch.randomness import seed_everything
+from seamline.frameworks.torch.replica import TorchReplica
+from seamline.frameworks.torch.tensors import Placement, call, pieces
+from seamline.frameworks.torch.world import TorchWorld
+
+
+class TrainingStep:
+    """One batch: forward, backward, clip, update."""
+
+    def __init__(self, recipe: Recipe, built: Built, replica: TorchReplica, world: TorchWorld, seed: int) -> None:
+        self._tuning = recipe.tuning
+        self._per_step = recipe.scheduler_every == "step"
+        self._built = built
+        self._replica = replica
+        self._world = world
+        self._seed = seed
+        self._loss = WeighedLoss(built.loss)
+        self._placement = Placement.of(built.model, world.device, channels_last=recipe.tuning.channels_last)
+
+    @property
+    def probe(self) -> Probe:
+        """How this step calls the model, for those who look for a part of it that could be faster."""
+
+        def run(pair: Any) -> Any:
+            with autocast(self._tuning, self._world.device):
+                return call(self._built.model, pair[0])
+
+        return Probe(self._built.model, run, self._placement.put, self._tuning)
+
+    def __call__(self, batch: Batch, step: int) -> Mean:
+        """Update the weights; returns this worker's part of the batch's mean loss. ``step`` counts those before."""
+        loss = self.compute(batch, step)
+        self._clip()
+        self._built.optimizer.step()
+        if self._per_step:
+            self._advance_scheduler()
+        return loss
+
+    def refresh(self) -> None:
+        """Follow the user who has frozen or thawed a part of the model."""
+        self._replica.refresh()
+
+    def compute(self, batch: Batch, step: int) -> Mean:
+        """The gradients of the whole batch, on every worker."""
+        seed_everything(rng.derive(self._seed, step, self._world.rank))
+        inputs, targets = self._placement.put(batch.inputs), self._placement.put(batch.targets)
+        self._built.optimizer.zero_grad(set_to_none=True)
+        return self._backward(batch, inputs, targets)
+
+    def end_epoch(self, logs: dict[str, float]) -> None:
+        if not self._per_step:
+            self._advance_scheduler(logs.get("val_loss", logs["loss"]))
+
+    def _advance_scheduler(self, watched: float | None = None) -> None:
+        scheduler = self._built.scheduler
+        with warnings.catch_warnings():
+            # An optimizer that has travelled to a worker is not the object that the scheduler has marked.
+            warnings.filterwarnings("ignore", message="Seems like `optimizer.step.*has been overridden")
+            if isinstance(scheduler, ReduceLROnPlateau):
+                if watched is not None:
+                    scheduler.step(watched)
+            elif scheduler is not None:
+                scheduler.step()
+
+    def _backward(self, batch: Batch, inputs: Any, targets: Any) -> Mean:
+        uneven = self._loss.counts_unevenly(targets)
+        here = self._loss.count(targets, batch.rows)
+        everywhere = self._world.sum(here) if uneven else float(batch.batch_rows)
+        parts = list(pieces(inputs, targets, self._tuning.accumulate))
+        tally = Mean()
+        for number, (some_inputs, some_targets, share) in enumerate(parts, start=1):
+            counted = self._loss.count(some_targets, batch.rows * share)
+            with contextlib.nullcontext() if number == len(parts) else self._replica.holding_back():
+                loss = self._forward(some_inputs, some_targets, counted)
+                (loss * self._weight(counted, everywhere)).backward()  # type: ignore[no-untyped-call]
+            if counted:
+                tally = tally.plus(self._loss.tally(loss, counted))
+        return tally
+
+    def _forward(self, inputs: Any, targets: Any, counted: float) -> torch.Tensor:
+        """The loss; rows that count for nothing run through the model too, to stay in step with the others."""
+
+        def compute() -> torch.Tensor:
+            with autocast(self._tuning, self._world.device), _normalising_as_learned(self._built.model, not counted):
+                outputs = call(self._replica.model, inputs)
+                return self._loss(outputs, targets) if counted else _nothing(outputs)
+
+        return self._replica.once_checked(compute)
+
+    def _weight(self, counted: float, everywhere: float) -> float:
+        """Averaging over workers divides by their number; a row must weigh what it does on one worker."""
+        if self._loss.sums:
+            return float(self._world.size)
+        return counted * self._world.size / everywhere if everywhere else 0.0
+
+    def _clip(self) -> None:
+        parameters = [p for p in self._built.model.parameters() if p.grad is not None]
+        if self._tuning.clip_value is not None:
+            torch.nn.utils.clip_grad_value_(parameters, self._tuning.clip_value)
+        if self._tuning.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(parameters, self._tuning.clip_norm)
+
+
+def _nothing(outputs: Any) -> torch.Tensor:
+    """Zero, in a way that reaches every parameter."""
+    sums = [torch.nan_to_num(leaf, 0.0, 0.0, 0.0).sum() for leaf in tree.leaves(outputs)]
+    return torch.stack(sums).sum() * 0.0
+
+
+@contextlib.contextmanager
+def _normalising_as_learned(model: torch.nn.Module, needed: bool) -> Iterator[None]:
+    """Let batch normalisation use its running statistics, for a row that must leave no trace."""
+    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training] if needed else []
+    for norm in norms:
+        norm.eval()
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.train()
