@@ -56,6 +56,8 @@ def test_a_module_is_optimized_and_saved_and_the_onnx_file_that_it_becomes_is_op
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["model.onnx", "--input-shape", "1x2", "--save", "x"], "of an .onnx file only the table is shown"),
+        (["networks:make_model", "--input-shape", "1x2", "--save", "."], ". exists already; choose another path"),
         (["networks:make_model"], "give the shape of each input"),
         (["networks:make_model", "--input-shape", "big"], "'big' is no shape"),
         (["networks:absent", "--input-shape", "1x2"], "cannot find 'networks:absent'"),

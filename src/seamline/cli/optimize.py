@@ -18,6 +18,8 @@ def optimize_command(target: str, shapes: tuple[str, ...], includes: tuple[str, 
     if not shapes:
         raise click.UsageError("give the shape of each input: --input-shape 1x3x224x224 (or 1x128:int for tokens)")
     sample = [_array(shape) for shape in shapes]
+    if save is not None:
+        _check_target(target, Path(save))
     report = (
         _of_file(Path(target), sample, includes) if target.endswith(".onnx") else _of_module(target, sample, includes)
     )
@@ -49,17 +51,26 @@ def _of_file(path: Path, sample: list[Any], includes: tuple[str, ...]) -> Any:
     home = Scratch()
     experiment = Experiment(OnnxPortable(path.absolute(), sample), [sample], [])
     trials = Search(experiment, home.path, includes=list(includes) or None).run()
-    return Report(trials, direction="max", load=lambda trial: trial.folder, folder=home)
+    measured = f"one call after the other with inputs of {', '.join(str(array.shape) for array in sample)}"
+    return Report(trials, direction="max", load=lambda trial: trial.folder, folder=home, measured=measured)
+
+
+def _check_target(target: str, path: Path) -> None:
+    """What cannot be saved is refused before the search and not after it."""
+    if target.endswith(".onnx"):
+        raise click.UsageError(
+            "--save keeps models that are named as package.module:make_model; of an .onnx file only the table is shown"
+        )
+    if path.exists() and (path.is_file() or any(path.iterdir())):
+        raise click.UsageError(f"{path} exists already; choose another path for --save or remove it")
 
 
 def _save(report: Any, name: str, path: str) -> None:
     from seamline.nano.torch import InferenceOptimizer
 
-    model = report.get_model(name)
-    if name == "original" or isinstance(model, Path):
-        raise click.ClickException(f"{name} has no form of its own to save; name a module and a plan that is faster")
-    InferenceOptimizer.save(model, path)
-    click.echo(f"saved {name} to {path}")
+    InferenceOptimizer.save(report.get_model(name), path)
+    what = "the weights of the original, which nothing beats," if name == "original" else name
+    click.echo(f"saved {what} to {path}")
 
 
 def _made(target: str) -> Any:

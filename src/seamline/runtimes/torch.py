@@ -57,6 +57,7 @@ class TorchPredictor:
 
     def __init__(self, module: nn.Module, plan: Plan) -> None:
         self._dtype = _DTYPES.get(plan.precision)
+        self._threads = plan.threads
         self._device = next((p.device.type for p in module.parameters()), "cpu")
         self._channels_last = plan.variant in ("channels-last", "compile")
         self._whole = plan.variant == "weights"
@@ -74,7 +75,7 @@ class TorchPredictor:
         self._script = plan.variant == "script"
 
     def __call__(self, inputs: Flat) -> Flat:
-        with torch.inference_mode(), self._autocast(), self._settings():
+        with torch.inference_mode(), self._autocast(), self._settings(), threads(self._threads):
             tensors = [self._prepared(tensor) for tensor in inputs]
             if self._script:
                 self._freeze(tensors)
@@ -101,6 +102,20 @@ class TorchPredictor:
         if any(issubclass(warning.category, TracerWarning) for warning in told):
             raise ExportError("a trace follows the numbers of one call, where this model decides by those of each")
         self._script = False
+
+
+@contextlib.contextmanager
+def threads(wanted: int | None) -> Iterator[None]:
+    """So many threads within; changing them costs a few microseconds, so nothing is done where they are the same."""
+    before = torch.get_num_threads()
+    if wanted is None or wanted == before:
+        yield
+        return
+    torch.set_num_threads(wanted)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextlib.contextmanager

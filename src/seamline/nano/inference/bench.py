@@ -2,54 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from seamline.core.errors import RunTimeoutError
+from seamline.core.failure import restored
 from seamline.core.packet import Packet
-from seamline.engines.local.service import Service
+from seamline.engines.local.service import Service, ServiceError, ServiceLostError
+from seamline.nano.inference import hosting
 from seamline.nano.inference.trial import Timing
 
 TURNS = 5
+BURST_S = 0.15
 FEW_TURNS = 2
 LONG_TURN_S = 4.0
 """Where a turn takes longer than this there are only a few: slow calls vary less."""
 FAR_SLOWER = 2.0
 """A plan that takes so many times as long as the best one so far is not measured to the end."""
+NAME = "the plan"
+
+
+class Benches:
+    """The process that contenders are forked from: it has imported what all of them need.
+
+    What it and they print is nobody's concern.
+    """
+
+    def __init__(self, imports: Iterable[str], *, threads: int, timeout_s: float) -> None:
+        self._numbers = itertools.count()
+        self._timeout_s = timeout_s
+        setup = partial(hosting.Host, tuple(imports))
+        self._service = Service(setup, name="the search", threads=threads, tell=lambda rank, stream, line: None)
+
+    def bench(self, setup: Callable[[], Any]) -> Bench:
+        return Bench(self, next(self._numbers), setup, self._timeout_s)
+
+    def ask(self, verb: str, *arguments: Any) -> Any:
+        return self._service.ask(Packet.of((verb, arguments), NAME)).result().open()
+
+    def __enter__(self) -> Benches:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._service.close()
 
 
 class Bench:
-    """A process with one contender on it; what the contender prints is nobody's concern.
+    """A process with one contender on it.
 
     It starts at once, so that several can get ready together; ``with`` waits until it is.
     """
 
-    def __init__(self, setup: Callable[[], Any], *, name: str, threads: int, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
+    def __init__(self, benches: Benches, number: int, setup: Callable[[], Any], timeout_s: float) -> None:
+        self._benches, self._number, self._timeout_s = benches, number, timeout_s
         self._warm = False
-        self._service = Service(setup, name=name, threads=threads, tell=lambda rank, stream, line: None)
+        self._open = True
+        benches.ask("start", number, Packet.of(setup, NAME))
 
     def warm(self) -> None:
         """Let the first calls, which are slow, not count."""
         if not self._warm:
-            self.ask("burst")
+            self.burst()
             self._warm = True
 
-    def ask(self, wanted: str) -> Any:
-        return self._in_time(self._service.ask(Packet.of(wanted, wanted)).result).open()
+    def burst(self) -> list[float]:
+        seconds: list[float] = self.ask("burst", BURST_S)
+        return seconds
 
-    def _in_time(self, get: Callable[[float], Any]) -> Any:
-        try:
-            return get(self._timeout_s)
-        except TimeoutError as error:
-            raise RunTimeoutError(f"more than {self._timeout_s:g} s") from error
+    def ask(self, wanted: str, *arguments: Any) -> Any:
+        request = Packet.of((wanted, arguments), wanted)
+        return self._opened(self._benches.ask("ask", self._number, request, self._timeout_s))
+
+    def _opened(self, reply: hosting.Reply) -> Any:
+        found = reply.packet.open()
+        if reply.outcome == "late":
+            raise RunTimeoutError(found)
+        if reply.outcome == "lost":
+            raise ServiceLostError(NAME, found)
+        if reply.outcome == "error":
+            text, body = found
+            raise ServiceError(NAME, text) from restored(body)
+        return found
 
     def close(self) -> None:
-        self._service.close()
+        if self._open:
+            self._open = False
+            self._benches.ask("end", self._number)
 
     def __enter__(self) -> Bench:
         try:
-            self._in_time(self._service.wait_until_ready)
+            self._opened(self._benches.ask("ready", self._number, self._timeout_s))
         except BaseException:
             self.close()
             raise
@@ -69,7 +113,7 @@ def in_turns(benches: Sequence[Bench], best: Timing | None = None) -> tuple[list
         bench.warm()
     while len(bursts[0]) < TURNS:
         for bench, found in zip(benches, bursts, strict=True):
-            found.append(bench.ask("burst"))
+            found.append(bench.burst())
         if best is not None and len(bursts[0]) > 1 and _far_slower(Timing(bursts[-1], bursts[0]), best):
             return bursts, True
         if len(bursts[0]) >= FEW_TURNS and sum(sum(found[-1]) for found in bursts) > LONG_TURN_S:

@@ -11,7 +11,6 @@ from typing import Any
 from seamline.core import registry
 from seamline.core.runtime import Calibration, Flat, Plan, Predictor
 
-BURST_S = 0.15
 LEAST_CALLS = 3
 LONG_BURST_S = 2.0
 """After this a burst ends, however few calls it has."""
@@ -58,24 +57,25 @@ class Judged:
 
 
 class Contender:
-    """One way to call the model, in a process of its own; it does what it is asked, by name."""
+    """One way to call the model, in a process of its own; it does what it is asked, by name and arguments."""
 
     def __init__(self, experiment: Experiment, predictor: Predictor) -> None:
         self._experiment = experiment
         self._predictor = predictor
         self._call = experiment.portable.caller(predictor)
 
-    def __call__(self, wanted: str) -> Any:
-        return getattr(self, wanted)()
+    def __call__(self, wanted: tuple[str, tuple[Any, ...]]) -> Any:
+        name, arguments = wanted
+        return getattr(self, name)(*arguments)
 
     def judged(self) -> Judged:
         return Judged(self._experiment.answers(self._predictor), self._experiment.score(self._predictor))
 
-    def burst(self) -> list[float]:
-        """Seconds of some calls in a row."""
+    def burst(self, length_s: float) -> list[float]:
+        """Seconds of each call in a row of some."""
         calls: list[float] = []
         begin = now = time.perf_counter()
-        while now - begin < (BURST_S if len(calls) >= LEAST_CALLS else LONG_BURST_S):
+        while now - begin < (length_s if len(calls) >= LEAST_CALLS else LONG_BURST_S):
             before = now
             self._call()
             now = time.perf_counter()
@@ -86,7 +86,7 @@ class Contender:
 # How the processes are set up
 
 
-def exporter(portable: Any) -> Callable[[str], None]:
+def exporter(portable: Any) -> Callable[[Any], None]:
     portable.export()
     return lambda _: None
 

@@ -21,6 +21,10 @@ class OnnxPortable:
     path: Path
     sample: list[Any] = field(repr=False)
     flat: None = None
+    exact: float = 1e-3
+    """How far the answers of a plan in full precision may be from the original's before they are called wrong."""
+    imports: tuple[str, ...] = ()
+    """What the process that contenders are forked from imports beforehand."""
 
     def export(self) -> None:
         """It is what it should become."""

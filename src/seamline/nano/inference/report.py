@@ -26,10 +26,17 @@ class Report:
     """Every trial, the original first."""
 
     def __init__(
-        self, trials: Sequence[Trial], *, direction: Literal["max", "min"], load: Callable[[Trial], Any], folder: Any
+        self,
+        trials: Sequence[Trial],
+        *,
+        direction: Literal["max", "min"],
+        load: Callable[[Trial], Any],
+        folder: Any,
+        measured: str = "",
     ) -> None:
         self.trials = list(trials)
         self.direction = direction
+        self.measured = measured  # what was timed, in words
         self._load = load
         self._folder = folder  # the built plans live as long as the report
 
@@ -88,10 +95,14 @@ class Report:
         return [_row(trial, self.rejected(trial)) for trial in self.trials]
 
     def to_dict(self) -> dict[str, Any]:
-        return {"direction": self.direction, "trials": [trial.to_dict() for trial in self.trials]}
+        return {
+            "direction": self.direction,
+            "measured": self.measured,
+            "trials": [trial.to_dict() for trial in self.trials],
+        }
 
     def __str__(self) -> str:
-        table = Table(*_COLUMNS)
+        table = Table(*_COLUMNS, caption=escape(self.measured), caption_justify="left")
         for row in self.rows():
             table.add_row(*map(escape, row))
         screen = io.StringIO()
@@ -102,7 +113,8 @@ class Report:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in _COLUMNS)
         cells = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in self.rows())
         body = "".join(f"<tr>{row}</tr>" for row in cells)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        caption = f"<caption>{html.escape(self.measured)}</caption>" if self.measured else ""
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     _repr_html_ = to_html
 

@@ -51,7 +51,7 @@ class AcceleratedModel(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         tensors = self.form.flatten(args, kwargs)
         try:
-            return self.form.outputs.rebuild(call_with_tensors(self._predictor, tensors))
+            return self.form.answer(call_with_tensors(self._predictor, tensors))
         except Exception as error:
             self._explain(tensors, error)
             raise
@@ -64,7 +64,8 @@ class AcceleratedModel(nn.Module):
             if not fits:
                 shown = tuple("any" if size is None else size for size in shape)
                 raise ValueError(
-                    f"{name} has shape {tuple(tensor.shape)}, but the model was optimised for {shown}"
+                    f"{name} has shape {tuple(tensor.shape)}, but the model was optimised for {shown}; "
+                    "if the original takes both, optimise it with data of both shapes"
                 ) from error
 
     def train(self, mode: bool = True) -> AcceleratedModel:

@@ -10,18 +10,13 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from seamline.core import registry
+from seamline.core import machine, registry
 from seamline.core.errors import SeamlineError
 from seamline.core.files import Scratch
-from seamline.core.runtime import Flat, Goal, Plan, Precision
-from seamline.frameworks.torch.inference.form import CallForm, in_batches, rows_of
-from seamline.frameworks.torch.inference.portable import (
-    TorchPortable,
-    as_array,
-    evaluating,
-    first_call,
-    free_dimensions,
-)
+from seamline.core.runtime import Goal, Plan, Precision
+from seamline.frameworks.torch.inference.batches import calibration_batches, validation_batches, with_sizes_of
+from seamline.frameworks.torch.inference.form import rows_of
+from seamline.frameworks.torch.inference.portable import TorchPortable, evaluating, first_call
 from seamline.frameworks.torch.inference.samples import Call, calls
 from seamline.nano.inference.measuring import Experiment
 from seamline.nano.inference.multi_instance import MultiInstance, to_multi_instance
@@ -31,9 +26,6 @@ from seamline.nano.inference.trial import Trial
 from seamline.nano.torch import saving
 from seamline.nano.torch.accelerated import AcceleratedModel
 
-CALIBRATION_ROWS = 128
-CALIBRATION_BATCH = 8
-VALIDATION_BATCH = 32
 _ACCELERATORS = {
     None: Plan("torch"),
     "onnxruntime": Plan("onnxruntime"),
@@ -94,12 +86,18 @@ class InferenceOptimizer:
         self, model: nn.Module, call: Call, data: tuple[Any, Any], *, rows: int, judge: Any, search: Any
     ) -> Report:
         home = Scratch()
-        portable = TorchPortable.of(model, call, home.folder("export"), rows)
-        calibration = _calibration(model, portable.form, call, *data)
-        experiment = Experiment(portable, calibration, _validation(model, portable.form, data[1]), **judge)
+        found = TorchPortable.of(model, call, home.folder("export"), rows)
+        calibration = calibration_batches(model, found.form, call, *data)
+        validation = validation_batches(model, found.form, data[1])
+        portable = with_sizes_of(found, calibration, [tensors for tensors, _ in validation])
+        experiment = Experiment(portable, calibration, validation, **judge)
         trials = Search(experiment, home.path, **search).run()
         self.report_ = Report(
-            trials, direction=judge["direction"], load=lambda trial: _loaded(trial, portable, home), folder=home
+            trials,
+            direction=judge["direction"],
+            load=lambda trial: _loaded(trial, portable, home),
+            folder=home,
+            measured=_measured(portable, search["threads"]),
         )
         return self.report_
 
@@ -241,47 +239,10 @@ def _check(model: Any, direction: str, goal: str, metric: Any, validation_data: 
         raise ValueError("metric= needs validation_data= to be computed on")
 
 
-def _calibration(model: nn.Module, form: CallForm, call: Any, *sources: Any) -> list[Flat]:
-    """Real inputs in small batches, as numpy arrays."""
-    source = next((data for data in sources if data is not None), None)
-    found: list[Flat] = []
-    wanted = [tensor.shape for tensor in form.flatten(call.args, call.kwargs)]
-    given = calls(model, source) if source is not None else iter([call])
-    for each in given:
-        tensors = form.flatten(each.args, each.kwargs)
-        for tensor, shape in zip(tensors, wanted, strict=True):
-            fixed = [d for d in range(tensor.ndim) if d not in free_dimensions(tensor)]
-            if tensor.ndim != len(shape) or any(tensor.shape[d] != shape[d] for d in fixed):
-                raise ValueError(f"calibration data has shape {tuple(tensor.shape)}, the sample {tuple(shape)}")
-        for batch in in_batches(tensors, CALIBRATION_BATCH):
-            if sum(map(rows_of, found)) >= CALIBRATION_ROWS:
-                return found
-            found.append([as_array(tensor) for tensor in batch])
-    return found
-
-
-def _validation(model: nn.Module, form: CallForm, data: Any) -> list[tuple[Flat, Any]]:
-    if data is None:
-        return []
-    found: list[tuple[Flat, Any]] = []
-    for each in calls(model, data):
-        tensors = form.flatten(each.args, each.kwargs)
-        parts = list(in_batches(tensors, VALIDATION_BATCH))
-        for number, part in enumerate(parts):
-            cut = slice(number * VALIDATION_BATCH, (number + 1) * VALIDATION_BATCH)
-            found.append((part, each.targets if len(parts) == 1 else _cut(each.targets, cut, rows_of(tensors))))
-    return found
-
-
-def _cut(targets: Any, cut: slice, rows: int) -> Any:
-    # One tensor, several, or a list with one for each row.
-    if isinstance(targets, (torch.Tensor, list, tuple)) and len(targets) == rows:
-        return targets[cut]
-    if isinstance(targets, dict):
-        return {key: _cut(value, cut, rows) for key, value in targets.items()}
-    if isinstance(targets, (list, tuple)):
-        return [_cut(value, cut, rows) for value in targets]
-    return targets
+def _measured(portable: TorchPortable, threads: int | None) -> str:
+    rows = rows_of(portable.sample)
+    count = threads or machine.cores().count
+    return f"one call after the other, each of {rows} row{'s' * (rows != 1)} on {count} thread{'s' * (count != 1)}"
 
 
 def _loaded(trial: Trial, portable: TorchPortable, home: Scratch) -> Any:
@@ -299,11 +260,13 @@ def _build(
     call = first_call(model, input_sample, *data)
     home = Scratch()
     with evaluating(model):
-        portable = TorchPortable.of(model, call, home.folder("export"))
+        found = TorchPortable.of(model, call, home.folder("export"))
+        calibration = calibration_batches(model, found.form, call, *data)
+        portable = with_sizes_of(found, calibration)
         plan = choose(portable)
         portable.export()
         folder = home.folder(plan.name)
-        experiment = Experiment(portable, _calibration(model, portable.form, call, *data), [])
+        experiment = Experiment(portable, calibration, [])
         registry.runtime(plan.runtime).build(portable, plan, folder, experiment.calibrate())
         return AcceleratedModel(folder, plan, portable.form, portable.shapes, model, keeps=home)
 

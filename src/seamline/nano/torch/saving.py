@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, get_args
 
+import torch
 from safetensors.torch import load_model, save_model
 from torch import nn
 
@@ -19,11 +20,14 @@ from seamline.core import checkpoint, machine, registry
 from seamline.core.errors import CheckpointError, ExportError, SeamlineError
 from seamline.core.files import link_or_copy
 from seamline.core.runtime import Goal, Plan, Precision
-from seamline.frameworks.torch.inference.form import CallForm, Form, from_json, to_json
+from seamline.frameworks.torch.inference.form import CallForm, Form
+from seamline.frameworks.torch.inference.structure import from_json, to_json
 from seamline.nano.torch.accelerated import AcceleratedModel
 
 KIND, ORIGINAL = "accelerated model", "original model"
 WEIGHTS = "model.safetensors"
+_PACKAGES = {"torch": "torch", "cuda": "torch", "onnxruntime": "onnxruntime", "openvino": "openvino"}
+"""Whose version counts for which runtime."""
 _FAST = ("avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "avx2")
 
 
@@ -49,10 +53,12 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
         "parameters": list(model.form.parameters),
         "inputs": to_json(model.form.inputs.structure),
         "outputs": to_json(model.form.outputs.structure),
+        "defaults": model.form.defaults,
+        "dtypes": list(model.form.dtypes),
         "shapes": model.shapes,
         "measured": model.facts,
         "machine": {"processor": platform.machine(), "isa": _isa()},
-        "versions": {name: found for name in ("torch", "onnxruntime", "openvino") if (found := _version(name))},
+        "versions": {name: found for name in sorted(set(_PACKAGES.values())) if (found := _version(name))},
     }
 
     def fill(folder: Path) -> None:
@@ -71,9 +77,10 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
         raise CheckpointError(f"{folder} holds a {card.get('kind')}, not an accelerated model")
     try:
         plan = Plan(**card["plan"])
-        form = CallForm(tuple(card["parameters"]), Form(from_json(card["inputs"])), Form(from_json(card["outputs"])))
+        form = _form(card)
         shapes = [tuple(shape) for shape in card["shapes"]]
         missing, measured = set(card["machine"]["isa"]) - set(_isa()), dict(card["measured"])
+        versions = {name: str(found) for name, found in card["versions"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"the card of {folder} was changed and makes no sense any more: {error!r}") from error
     sensible = plan.precision in get_args(Precision) and plan.goal in get_args(Goal)
@@ -87,11 +94,31 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
             "it may be slow here, so optimise again",
             stacklevel=2,
         )
+    _compare_versions(folder, _PACKAGES[plan.runtime], versions)
     loaded = _served(folder, plan, form, shapes, model, measured)
     taken = getattr(loaded._predictor, "shapes", shapes)
     if len(taken) != len(shapes) or not all(map(_compatible, taken, shapes)):
         raise CheckpointError(f"the card of {folder} was changed: it has inputs of {shapes}, its model takes {taken}")
     return loaded
+
+
+def _compare_versions(folder: Path, package: str, saved: dict[str, str]) -> None:
+    """Say where the runtime is of another major version than the one that was measured."""
+    here = _version(package)
+    if here and package in saved and here.partition(".")[0] != saved[package].partition(".")[0]:
+        warnings.warn(
+            f"{folder} was saved with {package} {saved[package]} and this is {here}: "
+            "speed and answers may be others, so optimise again",
+            stacklevel=3,
+        )
+
+
+def _form(card: dict[str, Any]) -> CallForm:
+    inputs, outputs = Form(from_json(card["inputs"])), Form(from_json(card["outputs"]))
+    dtypes = tuple(card.get("dtypes", ()))
+    if any(not isinstance(getattr(torch, name, None), torch.dtype) for name in dtypes):
+        raise ValueError(f"dtypes are {dtypes}")
+    return CallForm(tuple(card["parameters"]), inputs, outputs, dict(card.get("defaults", {})), dtypes)
 
 
 def _served(folder: Path, plan: Plan, form: CallForm, shapes: Any, model: Any, facts: Any) -> AcceleratedModel:

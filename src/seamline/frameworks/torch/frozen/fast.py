@@ -18,8 +18,9 @@ from seamline.frameworks.torch.frozen.ambient import Ambient
 from seamline.frameworks.torch.frozen.call import some_rows
 from seamline.frameworks.torch.frozen.fold import fold
 from seamline.frameworks.torch.frozen.site import Site, Tensors
-from seamline.frameworks.torch.inference.form import CallForm, Form, Slot
+from seamline.frameworks.torch.inference.form import CallForm, Form
 from seamline.frameworks.torch.inference.portable import ONNX, PROBLEM, TorchPortable, call_with_tensors
+from seamline.frameworks.torch.inference.structure import Slot
 
 Precision = Literal["auto", "fastest", "fp32", "bf16", "int8"]
 

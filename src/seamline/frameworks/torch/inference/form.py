@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import nn
 
-from seamline.core import tree
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """The place of a tensor in a structure."""
-
-    number: int
+from seamline.frameworks.torch.inference.structure import Record, Slot, is_record, map_leaves, map_slots, paths
 
 
 @dataclass(frozen=True)
@@ -30,7 +23,7 @@ class Form:
     @classmethod
     def of(cls, value: Any) -> Form:
         numbers = iter(range(10**9))
-        return cls(tree.map_leaves(lambda leaf: Slot(next(numbers)) if _is_array(leaf) else leaf, value))
+        return cls(map_leaves(lambda leaf: Slot(next(numbers)) if _is_array(leaf) else leaf, value))
 
     @cached_property
     def single(self) -> bool:
@@ -46,16 +39,16 @@ class Form:
     def rebuild(self, tensors: Sequence[Any]) -> Any:
         if self.single:
             return tensors[0]
-        return tree.map_leaves(lambda leaf: tensors[leaf.number] if isinstance(leaf, Slot) else leaf, self.structure)
+        return map_slots(lambda slot: tensors[slot.number], self.structure)
 
     @property
     def has_values(self) -> bool:
         """Whether anything in it is neither a tensor nor nothing at all."""
-        return any(not isinstance(leaf, Slot) and leaf is not None for leaf in tree.leaves(self.structure))
+        return any(not isinstance(leaf, Slot) for _, leaf in paths(self.structure))
 
     def names(self) -> list[str]:
         """A name for each tensor, such as ``x`` or ``x_mask``."""
-        found = [path for path, leaf in tree.paths(self.structure) if isinstance(leaf, Slot)]
+        found = [path for path, leaf in paths(self.structure) if isinstance(leaf, Slot)]
         cleaned = ["_".join(filter(None, "".join(c if c.isalnum() else " " for c in path).split())) for path in found]
         return [f"in_{name}" for name in cleaned]
 
@@ -65,6 +58,12 @@ def _walk(expected: Any, value: Any, found: list[Any], where: str) -> None:
         if not _is_array(value):
             raise TypeError(f"{where} holds {type(value).__name__} where the model was optimised for a tensor")
         found.append(value)
+    elif isinstance(expected, Record):
+        given = Record.of(value) if is_record(value) else None
+        if given is None or given.kind != expected.kind:
+            raise TypeError(f"{where} should be a {expected.kind.rpartition(':')[2]}")
+        for name, part in expected.parts.items():
+            _walk(part, given.parts[name], found, f"{where}.{name}")
     elif isinstance(expected, dict):
         if not isinstance(value, dict) or value.keys() != expected.keys():
             raise TypeError(f"{where} should be a dict of {', '.join(map(repr, expected))}")
@@ -85,27 +84,48 @@ def _is_array(leaf: Any) -> bool:
 
 @dataclass(frozen=True)
 class CallForm:
-    """How a model is called, and how it answers."""
+    """How a model is called, and how it answers.
+
+    ``parameters`` are the names that ``forward`` takes, ``defaults`` those values that are left out of a call and are
+    no tensors, ``dtypes`` the types of the answers.
+    """
 
     parameters: tuple[str, ...]
     inputs: Form
     outputs: Form
+    defaults: dict[str, Any] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallForm:
         call = bound(model, args, kwargs)
         with torch.no_grad():
             answer = model(*call[0], **call[1])
-        names = tuple(inspect.signature(model.forward).parameters)
-        return cls(names, Form.of(call), Form.of(answer))
+        parameters = inspect.signature(model.forward).parameters
+        names = tuple(_MARKS.get(parameter.kind, "") + name for name, parameter in parameters.items())
+        defaults = {name: p.default for name, p in parameters.items() if isinstance(p.default, _PLAIN)}
+        outputs = Form.of(answer)
+        dtypes = tuple(_name(tensor.dtype) for tensor in outputs.tensors(answer))
+        return cls(names, Form.of(call), outputs, defaults, dtypes)
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The tensors of a call, whether its arguments came by position or by name."""
         if not kwargs and len(args) == self._plain_arguments and all(type(arg) is torch.Tensor for arg in args):
             return list(args)
-        if kwargs:
-            args, kwargs = self._by_position(args, kwargs)
-        return self.inputs.tensors((args, kwargs))
+        return self.inputs.tensors(self._as_expected(args, dict(kwargs)))
+
+    def answer(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """What the model answers with these tensors, in the types in which it does."""
+        return self.outputs.rebuild(self.in_type(tensors))
+
+    def in_type(self, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        if all(tensor.dtype is dtype for tensor, dtype in zip(tensors, self._types, strict=False)):
+            return tensors
+        return [tensor.to(dtype) for tensor, dtype in zip(tensors, self._types, strict=True)]
+
+    @cached_property
+    def _types(self) -> tuple[torch.dtype, ...]:
+        return tuple(getattr(torch, name) for name in self.dtypes)
 
     @cached_property
     def _plain_arguments(self) -> int | None:
@@ -113,15 +133,43 @@ class CallForm:
         args, kwargs = self.inputs.structure
         return len(args) if not kwargs and all(isinstance(arg, Slot) for arg in args) else None
 
-    def _by_position(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        expected = len(self.inputs.structure[0])
-        left = dict(kwargs)
-        more = []
-        for name in self.parameters[len(args) : expected]:
-            if name not in left:
-                raise TypeError(f"argument {name!r} is missing")
-            more.append(left.pop(name))
-        return (*args, *more), left
+    def _as_expected(self, args: tuple[Any, ...], left: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same call with those arguments by position and by name that were so when the model was optimised."""
+        by_position, by_name = self.inputs.structure
+        many = any(name.startswith("*") for name in self.parameters[: len(args)])
+        if not many and len(args) <= len(self.parameters):
+            left.update(zip(self.parameters[len(by_position) : len(args)], args[len(by_position) :], strict=False))
+            args = args[: len(by_position)]
+        more = [self._taken(name, left) for name in self.parameters[len(args) : len(by_position)]]
+        for name in [name for name in left if name not in by_name]:
+            self._check_left_out(name, left.pop(name))
+        return (*args, *more), {name: self._taken(name, left) for name in by_name}
+
+    def _taken(self, name: str, given: dict[str, Any]) -> Any:
+        if name not in given and name not in self.defaults:
+            raise TypeError(f"argument {name!r} is missing")
+        return given.pop(name, self.defaults.get(name))
+
+    def _check_left_out(self, name: str, value: Any) -> None:
+        """An argument that was not given when the model was optimised may have its default and nothing else."""
+        if name not in self.parameters and not any(each.startswith("**") for each in self.parameters):
+            raise TypeError(f"the model takes no argument {name!r}; it takes {', '.join(self.parameters)}")
+        known = name in self.defaults and not _is_array(value)
+        if not known or value != self.defaults[name]:
+            default = repr(self.defaults[name]) if name in self.defaults else "left out"
+            shown = "a tensor" if _is_array(value) else repr(value)
+            raise ValueError(
+                f"argument {name!r} was {default} when the model was optimised, but is {shown} now; "
+                "optimise with it in the sample"
+            )
+
+
+_PLAIN = (bool, int, float, str, type(None))
+_MARKS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).rpartition(".")[2]
 
 
 def bound(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -161,26 +209,3 @@ def in_batches(tensors: Sequence[Any], size: int) -> Iterator[list[Any]]:
         return
     for first in range(0, rows_of(tensors), size):
         yield [tensor[first : first + size] if tensor.ndim else tensor for tensor in tensors]
-
-
-def to_json(structure: Any) -> Any:
-    """A structure as plain JSON; named tuples become tuples."""
-    if isinstance(structure, Slot):
-        return {"tensor": structure.number}
-    if isinstance(structure, dict):
-        return {"dict": [[key, to_json(value)] for key, value in structure.items()]}
-    if isinstance(structure, (list, tuple)):
-        return {"list" if isinstance(structure, list) else "tuple": [to_json(value) for value in structure]}
-    return {"value": structure}
-
-
-def from_json(saved: Any) -> Any:
-    ((kind, content),) = saved.items()
-    if kind == "tensor":
-        return Slot(content)
-    if kind == "dict":
-        return {key: from_json(value) for key, value in content}
-    if kind in ("list", "tuple"):
-        values = [from_json(value) for value in content]
-        return values if kind == "list" else tuple(values)
-    return content

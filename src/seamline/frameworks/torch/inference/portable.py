@@ -21,6 +21,7 @@ from seamline.frameworks.torch.inference.form import CallForm, FlatModel, in_row
 from seamline.frameworks.torch.inference.samples import Call, calls, sample_call
 
 ONNX, PROGRAM, SHAPES, PROBLEM = "model.onnx", "program.pt2", "shapes.json", "export-problem.txt"
+HALF = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,10 @@ class TorchPortable:
     form: CallForm
     folder: Path
     sample: list[torch.Tensor] = field(repr=False)
+    varying: tuple[tuple[int, ...], ...] = ()
+    """For each input, dimensions beyond the usual whose size is another in other calls of the user's data."""
+    imports: tuple[str, ...] = (__name__, "torch._dynamo")
+    """What the process that contenders are forked from imports beforehand; none of it starts threads of its own."""
 
     @classmethod
     def of(cls, model: nn.Module, call: Call, folder: Path, rows: int | None = None) -> TorchPortable:
@@ -45,6 +50,17 @@ class TorchPortable:
     @property
     def flat(self) -> FlatModel:
         return FlatModel(self.model, self.form)
+
+    @property
+    def half(self) -> bool:
+        """Whether the original computes in half precision, at least in part."""
+        tensors = [*self.model.parameters(), *self.sample]
+        return any(tensor.dtype in HALF for tensor in tensors) or bool(set(self.form.dtypes) & {"bfloat16", "float16"})
+
+    @property
+    def exact(self) -> float:
+        """How far the answers of a plan in full precision may be from the original's before they are called wrong."""
+        return 0.03 if self.half else 1e-3
 
     # Exported forms
 
@@ -66,7 +82,9 @@ class TorchPortable:
         sample = [tensor.cpu() for tensor in self.sample]
         # A dimension of size 1 would be taken for a constant.
         doubled = tuple(torch.cat([t, t]) if t.ndim and len(t) == 1 else t for t in sample)
-        program = _exported(model, doubled, [free_dimensions(tensor) for tensor in doubled])
+        varying = self.varying or [()] * len(doubled)
+        free = [sorted({*free_dimensions(t), *dims}) for t, dims in zip(doubled, varying, strict=True)]
+        program = _exported(model, doubled, free)
         shapes = _shapes_of(program)
         if any(shape and shape[0] is not None for shape in shapes):
             # The number of rows could not be left open, so it is the one that was asked for.
@@ -74,6 +92,10 @@ class TorchPortable:
             shapes = _shapes_of(program)
         torch.export.save(program, self.folder / PROGRAM)
         (self.folder / SHAPES).write_text(json.dumps(shapes))
+        if self.half:  # the operators of other runtimes are there for fp32, and their inputs arrive in it
+            free = [[d for d, size in enumerate(shape) if size is None] for shape in shapes]
+            example = doubled if any(free) else tuple(sample)
+            program = _exported(model.float(), tuple(map(_in_full, example)), free)
         converted = torch.onnx.export(program, dynamo=True, verbose=False, input_names=self.form.inputs.names())
         assert converted is not None
         converted.save(self.folder / ONNX)
@@ -110,7 +132,7 @@ class TorchPortable:
             return self.model(*args, **kwargs)
 
         def call_plan() -> Any:
-            return self.form.outputs.rebuild(call_with_tensors(predictor, self.form.flatten(args, kwargs)))
+            return self.form.answer(call_with_tensors(predictor, self.form.flatten(args, kwargs)))
 
         call = call_model if isinstance(predictor, _Original) else call_plan
 
@@ -122,14 +144,14 @@ class TorchPortable:
 
     def answer(self, predictor: Predictor, tensors: Flat) -> list[Any]:
         """The answer as arrays, to compare with others."""
-        return [as_array(tensor) for tensor in call_with_tensors(predictor, tensors)]
+        return [as_array(tensor) for tensor in self.form.in_type(call_with_tensors(predictor, tensors))]
 
     def score(self, predictor: Predictor, validation: list[tuple[Flat, Any]], metric: Callable[..., Any]) -> float:
         """The metric's mean over batches, each weighing as many rows as it has."""
         total, rows = 0.0, 0
         with torch.no_grad():
             for tensors, targets in validation:
-                outputs = self.form.outputs.rebuild(call_with_tensors(predictor, tensors))
+                outputs = self.form.answer(call_with_tensors(predictor, tensors))
                 total += float(metric(outputs, targets)) * rows_of(tensors)
                 rows += rows_of(tensors)
         return total / rows
@@ -139,6 +161,10 @@ def call_with_tensors(predictor: Predictor, tensors: Flat) -> list[torch.Tensor]
     """Call any predictor with tensors; runtimes of their own get the same memory as numpy arrays."""
     if predictor.own_tensors:
         return list(predictor(tensors))
+    if 0 in tensors[0].shape and in_rows(tensors) and rows_of(tensors) == 0:
+        # Kernels of other runtimes can end the process for no rows: they get one, and it is taken out of the answer.
+        one = [tensor.new_zeros((1, *tensor.shape[1:])) if tensor.ndim else tensor for tensor in tensors]
+        return [output[:0] if output.ndim else output for output in call_with_tensors(predictor, one)]
     outputs = [torch.from_numpy(array) for array in predictor([as_array(tensor) for tensor in tensors])]
     home = tensors[0].device
     return outputs if home.type == "cpu" else [output.to(home) for output in outputs]
@@ -147,9 +173,11 @@ def call_with_tensors(predictor: Predictor, tensors: Flat) -> list[torch.Tensor]
 def as_array(tensor: torch.Tensor) -> Any:
     if tensor.requires_grad:
         tensor = tensor.detach()
-    if tensor.dtype in (torch.bfloat16, torch.float16):
-        tensor = tensor.float()
-    return tensor.cpu().contiguous().numpy()
+    return _in_full(tensor).cpu().contiguous().numpy()
+
+
+def _in_full(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype in HALF else tensor
 
 
 class _Original:
@@ -196,6 +224,14 @@ def free_dimensions(tensor: torch.Tensor) -> list[int]:
         return []
     tokens = tensor.ndim == 2 and not tensor.is_floating_point()
     return [0, 1] if (tokens or tensor.ndim == 3) and tensor.shape[1] > 1 else [0]
+
+
+def varying_dimensions(sample: Flat, others: list[Flat]) -> tuple[tuple[int, ...], ...]:
+    """Of each input, the dimensions behind the second that have another size in other calls: lengths, image sizes."""
+    return tuple(
+        tuple(d for d in range(2, tensor.ndim) if any(other[number].shape[d] != tensor.shape[d] for other in others))
+        for number, tensor in enumerate(sample)
+    )
 
 
 def _exported(model: nn.Module, example: tuple[torch.Tensor, ...], free: list[list[int]]) -> Any:

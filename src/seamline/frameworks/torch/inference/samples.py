@@ -41,14 +41,14 @@ def as_call(model: nn.Module, item: Any) -> Call:
     item = tree.map_leaves(_as_tensor, item)
     least, most, names = _takes(model)
     if isinstance(item, dict):
-        kwargs = {key: value for key, value in item.items() if key in names or "**" in names}
+        kwargs = {key: value for key, value in item.items() if _takes_by_name(key, names)}
         targets = next((item[key] for key in _TARGETS if key in item and key not in kwargs), None)
-        return Call((), kwargs, targets) if kwargs else Call((item,), {})
+        return Call((), kwargs, targets) if kwargs and _enough(model, kwargs) else Call((item,), {})
     if not isinstance(item, (tuple, list)):
         return Call((item,), {})
     if len(item) == 2 and isinstance(item[0], (tuple, list)) and least != 1:
         return Call(tuple(item[0]), {}, item[1])
-    if len(item) == 2 and isinstance(item[0], dict) and set(item[0]) <= set(names):
+    if len(item) == 2 and _is_call_by_name(model, item[0]):
         return Call((), dict(item[0]), item[1])
     if len(item) > max(least, 1):
         given = max(least, 1) if len(item) - 1 <= max(least, 1) or most < len(item) else len(item)
@@ -59,11 +59,28 @@ def as_call(model: nn.Module, item: Any) -> Call:
 def sample_call(model: nn.Module, sample: Any) -> Call:
     """An input sample is the arguments alone: a tensor, a tuple of arguments, or a dict of them."""
     sample = tree.map_leaves(_as_tensor, sample)
-    if isinstance(sample, dict) and set(sample) <= set(_takes(model)[2]):
+    if _is_call_by_name(model, sample):
         return Call((), sample)
     if isinstance(sample, (tuple, list)):
         return Call(tuple(sample), {})
     return Call((sample,), {})
+
+
+def _is_call_by_name(model: nn.Module, item: Any) -> bool:
+    """Whether it is a dict of arguments, and not one argument that is a dict."""
+    names = _takes(model)[2]
+    return isinstance(item, dict) and all(key in names or "**" in names for key in item) and _enough(model, item)
+
+
+def _takes_by_name(key: Any, names: tuple[str, ...]) -> bool:
+    return key in names or ("**" in names and key not in _TARGETS)
+
+
+def _enough(model: nn.Module, kwargs: dict[str, Any]) -> bool:
+    """Whether all arguments are there that ``forward`` cannot do without."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return all(name in kwargs for name in needed)
 
 
 def _takes(model: nn.Module) -> tuple[int, int, tuple[str, ...]]:
