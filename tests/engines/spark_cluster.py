@@ -3,7 +3,8 @@
 import contextlib
 import time
 
-from seamline.engines.spark import StandaloneCluster, slots
+from seamline.engines.spark import StandaloneCluster
+from seamline.engines.spark.access import access_to
 from seamline.engines.spark.session import session
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -39,6 +40,7 @@ def on_a_cluster():
 
 def wait_for_slots(spark, number):
     deadline = time.monotonic() + 60
-    while slots.total(spark.sparkContext) < number:
+    access = access_to(spark)
+    while access.slots() < number:
         assert time.monotonic() < deadline, "the executors did not come"
         time.sleep(0.05)

@@ -27,7 +27,7 @@ from seamline.engines.clusters.ray import RayCluster
 from seamline.engines.clusters.ray_node import LOOK_EVERY_S, UP_WITHIN_S, Place
 from seamline.engines.clusters.spark import SparkCluster
 from seamline.engines.ray.cluster import Cluster as RayConnection
-from seamline.engines.spark import slots
+from seamline.engines.spark.access import access_to
 
 _DOWN_WITHIN_S = 15.0
 
@@ -82,7 +82,7 @@ class _Nodes:
         self._count = capacity.nodes
         self._failure: Exception | None = None
         self._addresses: queue.Queue[str] = queue.Queue()
-        host, advertised = slots.addresses(spark.handles["spark"].sparkContext)
+        host, advertised = access_to(spark.handles["spark"]).addresses
         self._leash = socket.create_server((host, 0), backlog=self._count)
         leash = advertised, int(self._leash.getsockname()[1])
         self._held: list[socket.socket] = []

@@ -14,12 +14,12 @@ from seamline.core.engine import Engine
 from seamline.core.errors import SeamlineError
 from seamline.core.size import in_bytes, in_words
 from seamline.engines.spark import slots
+from seamline.engines.spark.access import access_to
 from seamline.engines.spark.cluster import StandaloneCluster, spark_home
 from seamline.engines.spark.java import java_home
 from seamline.engines.spark.session import active, start, submitted
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _EXECUTORS_WITHIN_S = 60.0
@@ -34,14 +34,14 @@ class SparkCluster:
 
     def __init__(self, session: SparkSession, origin: str, undo: Sequence[Callable[[], object]] = ()) -> None:
         self._session = session
+        self._access = access_to(session)
         self._origin = origin
         self._undo = list(undo)
         self._engines: dict[int, Engine] = {}
 
     @property
     def description(self) -> str:
-        context = self._session.sparkContext
-        return f"Spark {context.version} at {context.master}, {self._origin}"
+        return f"Spark {self._access.version} at {self._master}, {self._origin}"
 
     @property
     def handles(self) -> Mapping[str, Any]:
@@ -56,10 +56,9 @@ class SparkCluster:
         return self._engines[workers]
 
     def capacity(self) -> Capacity:
-        context = self._session.sparkContext
-        local = slots.is_local(context)
-        nodes = max(1, _executors(context))
-        room = slots.total(context)
+        local = slots.is_local(self._conf)
+        nodes = max(1, self._access.executors())
+        room = self._access.slots()
         return Capacity(
             nodes=nodes,
             slots=room,
@@ -86,10 +85,10 @@ class SparkCluster:
 
     @property
     def _master(self) -> str:
-        return str(self._session.sparkContext.master)
+        return self._conf("spark.master", "")
 
     def _conf(self, key: str, default: str) -> str:
-        return str(self._session.sparkContext.getConf().get(key, default))
+        return self._access.setting(key, default)
 
     def _container_bytes(self) -> int:
         heap = in_bytes(self._conf("spark.executor.memory", "1g"))
@@ -153,13 +152,7 @@ def submit_program(*, arguments: Sequence[str], variables: Mapping[str, str], pr
 
 def _await_executors(session: SparkSession, nodes: int | None) -> None:
     """Give executors time to come; whether they are enough is found out when it is known how many are needed."""
+    access = access_to(session)
     deadline = time.monotonic() + _EXECUTORS_WITHIN_S
-    while nodes and _executors(session.sparkContext) < nodes and time.monotonic() < deadline:
+    while nodes and access.executors() < nodes and time.monotonic() < deadline:
         time.sleep(0.1)
-
-
-def _executors(context: SparkContext) -> int:
-    if slots.is_local(context):
-        return 1
-    scala: Any = context._jsc
-    return int(scala.sc().schedulerBackend().getExecutorIds().size())  # those whose slots count

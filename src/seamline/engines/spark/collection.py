@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from seamline.core import chain as chains
@@ -16,6 +14,7 @@ from seamline.core.packet import Packet
 from seamline.engines.spark import broadcast, shards, slots
 from seamline.engines.spark.boot import Entry, remote
 from seamline.engines.spark.job import reason
+from seamline.engines.spark.session import quiet
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -93,7 +92,7 @@ class SparkCollection:
 
 def adopted(frame: DataFrame) -> SparkCollection:
     """The partitions of a DataFrame as Arrow tables; batches stay columns on all of the way."""
-    with _quiet():
+    with quiet():
         schema = frame.limit(0).toArrow().schema.serialize().to_pybytes()
         streams: Any = frame.mapInArrow(shards.to_streams, "stream binary").rdd
     tables = streams.mapPartitionsWithIndex(remote(shards.read_streams, schema, []))
@@ -106,7 +105,7 @@ def native(session: SparkSession, tables: Collection, schema: Any) -> DataFrame:
         tables = SparkCollection.of(session.sparkContext, tables.collect())
     plain = shards.plain_schema(schema)
     cast = tables.map(shards.Cast(plain.serialize().to_pybytes()))
-    with _quiet():
+    with quiet():
         from pyspark.sql.pandas.types import from_arrow_schema
 
         streams = session.createDataFrame(cast.streams(), "stream binary", verifySchema=False)
@@ -117,19 +116,11 @@ def run(rdd: Any, partitions: list[int]) -> list[Any]:
     """The only record of each of these partitions."""
     if not partitions:
         return []
-    records: list[Any] = _run(rdd, partitions, 0 if slots.retries_tasks(rdd.context) else _RETRIES)
+    records: list[Any] = _run(rdd, partitions, 0 if slots.retries_tasks(rdd.context._conf.get) else _RETRIES)
     for record in records:
         if isinstance(record, str):  # what a Python that lacks our package has to say
             raise SeamlineError(record)
     return records
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without pyspark's warning of every pandas 3: columns go by Arrow, and pandas has no part in it."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-        yield
 
 
 def _run(rdd: Any, partitions: list[int], retries: int) -> Any:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from seamline.core.engine import Listener
-from seamline.core.errors import RunTimeoutError, WorkerError
-from seamline.core.failure import how_it_ended, restored
+from seamline.core.errors import RunTimeoutError, WorkerError, WorkerLostError
+from seamline.core.failure import lost, restored
 from seamline.core.output import Teller
 from seamline.core.packet import Packet
 from seamline.engines.spark.hub import Hub, Message
@@ -24,6 +24,8 @@ _CAUSE_WITHIN_S = 2.0
 """How long to wait for the cause once a worker has reported what can only be a consequence, or Spark has given up."""
 _JOIN_WITHIN_S = 60.0
 """Spark starts all tasks of the stage together; so long after the first the last must have called."""
+_FINISH_WITHIN_S = 1.0
+"""How long Spark may take to notice that all tasks have ended; a server that is gone never does."""
 _LEAVE_WITHIN_S = 4.0
 """How long the Spark tasks may take to end by themselves before Spark is told to end them."""
 
@@ -35,6 +37,7 @@ class _Member:
     keeper: Wire | None = None
     worker: Wire | None = None
     silent: bool = False  # the worker's connection has ended
+    left: bool = False  # the keeper's connection has ended
     gathering: Packet | None = None
     result: Packet | None = None
     failed: bool = False
@@ -93,14 +96,15 @@ class Gang:
                 failure = _ConsequenceError(self._first_busy(), _told_by(job))
             if failure is not None and not isinstance(failure, _ConsequenceError):
                 raise failure from failure.__cause__
-            lost = isinstance(suspect, _LostError)
-            if failure is not None and (suspect is None or (isinstance(failure, _LostError) and not lost)):
+            gone = isinstance(suspect, _LostError)
+            if failure is not None and (suspect is None or (isinstance(failure, _LostError) and not gone)):
                 suspect, deadline = failure, time.monotonic() + _CAUSE_WITHIN_S
-                lost = isinstance(suspect, _LostError)
+                gone = isinstance(suspect, _LostError)
             nobody_else = self._first_busy() is None  # who could still tell the cause
-            if suspect is not None and (time.monotonic() > deadline or nobody_else or (lost and job.error is not None)):
-                why = f"{suspect.traceback}{_because(job)}" if lost else suspect.traceback
-                raise WorkerError(suspect.rank, why) from suspect.__cause__
+            if suspect is not None and (time.monotonic() > deadline or nobody_else or (gone and job.error is not None)):
+                if gone:
+                    raise WorkerLostError(suspect.rank, f"{suspect.traceback}{_because(job)}")
+                raise WorkerError(suspect.rank, suspect.traceback) from suspect.__cause__
             self._expect_all()
             if time.monotonic() > end:
                 late = ", ".join(str(rank) for rank, member in enumerate(self._members) if member.busy)
@@ -131,8 +135,10 @@ class Gang:
             self._tell(rank, "stdout" if stream == b"stdout" else "stderr", bytes(line).decode("utf-8", "replace"))
         elif message.kind is Kind.EXITED:
             member.exit_code = message.body.open()
-        elif message.kind is None and member.exit_code is None and member.busy:
-            return _LostError(rank, f"the Spark task of worker {rank} has ended without a word")
+        elif message.kind is None:
+            member.left = True
+            if member.exit_code is None and member.busy:
+                return _LostError(rank, f"the Spark task of worker {rank} has ended without a word")
         return self._obituary(rank)
 
     def _hear_worker(self, message: Message) -> WorkerError | None:
@@ -158,7 +164,7 @@ class Gang:
         if not member.dead:
             return None
         member.failed = True
-        return WorkerError(rank, f"worker {rank} {how_it_ended(member.exit_code)} before it had a result")
+        return lost(rank, member.exit_code)
 
     def _answer_gathers(self) -> None:
         waiting = [member for member in self._members if member.gathering is not None]
@@ -199,13 +205,15 @@ class Gang:
                 job.wait(_LEAVE_WITHIN_S)
 
     def _drain(self, job: Job) -> None:
-        """Pass on the last words while the tasks end."""
+        """Pass on the last words while the tasks end; once nobody is there to speak, Spark has to hurry."""
         deadline = time.monotonic() + _LEAVE_WITHIN_S
         while time.monotonic() < deadline and not (job.ended and self.hub.inbox.empty()):
             with contextlib.suppress(queue.Empty):
                 message = self.hub.inbox.get(timeout=0.01)
-                if message.kind is Kind.LINE:
+                if message.role is Role.KEEPER:
                     self._hear_keeper(message)
+            if all(member.left or member.keeper is None for member in self._members):
+                deadline = min(deadline, time.monotonic() + _FINISH_WITHIN_S)
 
 
 class _ConsequenceError(WorkerError):

@@ -90,11 +90,14 @@ class Hub:
     def _serve(self, role: Role, number: int, wire: Wire, work: Sequence[Packet]) -> None:
         with contextlib.suppress(OSError, EOFError, ValueError):
             wire.welcome()
+            if role is Role.READER:
+                wire.send(Kind.WORK, Packet.of((len(work),), "the number of packets"))
             for packet in work:
                 wire.send(Kind.WORK, packet)
-            while True:
+            while role is not Role.READER:
                 self._put(Message(role, number, *wire.receive(), wire))
-        self._put(Message(role, number, None, Packet(()), wire))
+        if role is not Role.READER:  # one who reads has nothing to say
+            self._put(Message(role, number, None, Packet(()), wire))
 
     def _put(self, message: Message) -> None:
         while not self._closed:

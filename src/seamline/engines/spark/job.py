@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import re
-import secrets
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from pyspark import SparkContext
+
+class Mark(Protocol):
+    """By what a session knows one job."""
+
+    def thread(self, target: Callable[[], None]) -> threading.Thread:
+        """A thread that may start jobs as the present one would."""
+        ...
+
+    def put(self) -> None:
+        """Mark the jobs that this thread starts from now on."""
+        ...
+
+    def cancel(self) -> None:
+        """End the jobs that are marked."""
+        ...
+
+    def session_lost(self, error: Exception) -> str | None:
+        """What happened to the session itself, if that is what the error tells."""
+        ...
 
 
 class Job:
-    """Runs ``action`` (which starts a Spark job and waits for it) in a thread with a job group of its own."""
+    """Runs ``action`` (which starts a Spark job and waits for it) in a thread of its own."""
 
-    def __init__(self, context: SparkContext, what: str, action: Callable[[], Any]) -> None:
-        from pyspark import InheritableThread
-
+    def __init__(self, mark: Mark, action: Callable[[], Any]) -> None:
         self.answer: Any = None
         self.error: Exception | None = None
-        self._context = context
-        self._group = f"seamline-{secrets.token_hex(8)}"
-        self._what = what
+        self._mark = mark
         self._action = action
-        self._thread: threading.Thread = InheritableThread(target=self._run, daemon=True)
+        self._thread = mark.thread(self._run)
+        self._thread.daemon = True
         self._thread.start()
 
     @property
@@ -38,19 +51,17 @@ class Job:
 
     def cancel(self) -> None:
         if not self.ended:
-            self._context.cancelJobGroup(self._group)
+            self._mark.cancel()
 
     def reason(self) -> str:
         """Why Spark gave up, in one line and without its stack; empty if it did not."""
-        from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
-
-        if isinstance(self.error, (OSError, Py4JNetworkError)):
-            return "the JVM of the Spark session has ended or was killed; start the program again"
-        return reason(str(self.error)) if self.error else ""
+        if self.error is None:
+            return ""
+        return self._mark.session_lost(self.error) or reason(str(self.error))
 
     def _run(self) -> None:
         try:
-            self._context.setJobGroup(self._group, self._what, interruptOnCancel=True)
+            self._mark.put()
             self.answer = self._action()
         except Exception as error:  # kept for whoever waits: it is one of several signs of what went wrong
             self.error = error

@@ -24,7 +24,10 @@ _LEAVE_WITHIN_S = 1.0
 """How long a worker that was told to stop may take before it is killed."""
 
 
-UNREACHABLE = "cannot reach the driver at {}:{}; set spark.driver.host to an address that the executors can reach"
+UNREACHABLE = (
+    "cannot reach the driver at {}:{}; set spark.driver.host to an address that the executors can reach, "
+    "or with Spark Connect run this program on a machine that they can reach"
+)
 
 
 @dataclass(frozen=True, slots=True)

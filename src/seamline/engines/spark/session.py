@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import socket
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from seamline.core import machine
 from seamline.core.errors import SeamlineError, UnavailableError
@@ -20,6 +23,14 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _OLDEST = (4, 0)
+_CONNECT_PORT = 15002
+_CONNECT_PACKAGES = {
+    "grpc": "grpcio",
+    "grpc_status": "grpcio-status",
+    "google.rpc": "googleapis-common-protos",
+    "zstandard": "zstandard",
+}
+_ANSWERS_WITHIN_S = 10.0
 _TRIES = 4
 """How often a task may be lost in local mode, as on a cluster; without a number Spark gives up the first time."""
 
@@ -37,13 +48,18 @@ def active() -> SparkSession | None:
     """The session of this process, if it has one that works."""
     spark_session = pyspark_session()
     found: SparkSession | None = spark_session.getActiveSession()
-    if found is not None and found.sparkContext._jsc is not None:
-        return found
-    return None
+    context = getattr(found, "sparkContext", None)  # a client of Spark Connect has none, and is active while it works
+    return None if context is not None and context._jsc is None else found
 
 
 def start(conf: Mapping[str, str]) -> SparkSession:
-    """A new session; ``SeamlineError`` in one sentence where Spark cannot start."""
+    """A new session; ``SeamlineError`` in one sentence where Spark cannot start.
+
+    With ``spark.remote``, also from the environment, it is one of the Spark Connect server there.
+    """
+    server = conf.get("spark.remote") or machine.environment().get("SPARK_REMOTE")
+    if server is not None and server.startswith("sc://"):
+        return _connected(server, conf)
     settings = {**defaults(conf.get("spark.master")), **conf}
     master = settings.get("spark.master", "")
     if on_this_machine(master):
@@ -86,8 +102,7 @@ def on_this_machine(master: str) -> bool:
 def pyspark_session() -> type[SparkSession]:
     """Spark's own class, imported; ``UnavailableError`` where pyspark is missing or too old."""
     try:
-        with warnings.catch_warnings():  # pyspark warns of every pandas 3, whether anyone uses it or not
-            warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        with quiet():
             import pyspark
             from pyspark.sql import SparkSession
     except ImportError as error:
@@ -98,6 +113,45 @@ def pyspark_session() -> type[SparkSession]:
             'pip install --upgrade "seamline[spark]"'
         )
     return SparkSession
+
+
+def _need_packages() -> None:
+    """Say what is missing; pyspark ends a program without a file of its own in silence."""
+    for module, package in _CONNECT_PACKAGES.items():
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UnavailableError(
+                f'Spark Connect needs {package}, which cannot be imported ({error}); pip install "pyspark[connect]"'
+            ) from error
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without pyspark's warning of every pandas 3: columns go by Arrow, and pandas has no part in it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        yield
+
+
+def _connected(server: str, conf: Mapping[str, str]) -> SparkSession:
+    """A client's session. The server was started with its settings; only those for queries are ours to make."""
+    place = urlsplit(server)
+    try:
+        with socket.create_connection((place.hostname or LOOPBACK, place.port or _CONNECT_PORT), _ANSWERS_WITHIN_S):
+            pass  # else pyspark would go on trying for minutes
+    except OSError as error:
+        raise SeamlineError(f"no Spark Connect server answers at {server} ({error}); start one there first") from error
+    _need_packages()
+    builder = pyspark_session().builder.remote(server)
+    for key, value in conf.items():
+        if key.startswith("spark.sql."):
+            builder = builder.config(key, value)
+    try:
+        with quiet():
+            return builder.getOrCreate()
+    except Exception as error:
+        raise SeamlineError(f"there is no session at {server}: {_gist(error)}") from error
 
 
 @contextlib.contextmanager

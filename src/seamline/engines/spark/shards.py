@@ -34,7 +34,7 @@ def run_chain(body: Any, index: int, part: Iterator[Any]) -> Iterator[Any]:
             yield record
             continue
         outcome = chain.run(index, [opened(leaf) for leaf in _flat(record)])
-        yield (packed(outcome, index, _bytes),)
+        yield (packed(outcome, index, pickled),)
 
 
 def scatter_pieces(body: Any, index: int, part: Iterator[Any]) -> Iterator[Any]:
@@ -44,7 +44,7 @@ def scatter_pieces(body: Any, index: int, part: Iterator[Any]) -> Iterator[Any]:
     for record in part:
         outcomes = scattering.run(index, [opened(leaf) for leaf in _flat(record)])
         for number, outcome in enumerate(outcomes):
-            yield number, (index, packed(outcome, index, _bytes))
+            yield number, (index, packed(outcome, index, pickled))
 
 
 def leaves(count: int, _index: int, part: Iterator[Any]) -> Iterator[Any]:
@@ -65,7 +65,7 @@ def write_streams(_orders: None, index: int, part: Iterator[Any]) -> Iterator[An
         outcome = opened(record[0])
         if outcome.failure is not None:
             outcome.failure.raise_()
-        for batch in outcome.value.to_batches(max_chunksize=_chunk_rows(outcome.value)):
+        for batch in outcome.value.to_batches(max_chunksize=chunk_rows(outcome.value)):
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, batch.schema) as stream:
                 stream.write_batch(batch)
@@ -134,7 +134,7 @@ def _plain(kind: Any) -> Any:
     return _WIDER.get(kind, pa.float32() if pa.types.is_float16(kind) else kind)
 
 
-def _chunk_rows(table: Any) -> int:
+def chunk_rows(table: Any) -> int:
     return max(1, int(table.num_rows * STREAM_BYTES / max(table.nbytes, STREAM_BYTES)))
 
 
@@ -147,5 +147,6 @@ def _flat(record: Any) -> Iterator[Any]:
             yield each
 
 
-def _bytes(outcome: Outcome) -> bytes:
-    return pickling.dumps(outcome, "the result")
+def pickled(outcome: Outcome, what: str = "the result") -> bytes:
+    """A leaf as it travels."""
+    return pickling.dumps(outcome, what)

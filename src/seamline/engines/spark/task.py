@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from seamline.core.blocks import produced
@@ -19,13 +19,39 @@ from seamline.engines.spark.wire import Kind, Role, Wire, call
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """A function and its items, packed, and Spark's handles of the broadcasts that they mention."""
+
+    function: tuple[Part, ...]
+    items: list[tuple[Part, ...]]
+    broadcasts: list[Any]
+
+    @classmethod
+    def of(cls, function: object, what: str, items: list[Any]) -> Work:
+        with broadcast.used() as used:
+            body = Packet.of(function, what).parts
+            parts = [Packet.of(item, f"item {index}").parts for index, item in enumerate(items)]
+        return cls(body, parts, list(used.values()))
+
+    def packet(self, number: int) -> Packet | None:
+        """An item, and behind the last one the function."""
+        if number > len(self.items):
+            return None
+        return Packet(self.function if number == len(self.items) else self.items[number])
+
+
+@dataclass(frozen=True, slots=True)
 class TaskOrders:
     """What each task is told by the driver."""
 
     address: tuple[str, int]
     token: bytes
     size: int
-    function: tuple[Part, ...]
+    function: tuple[Part, ...] = ()
+
+    def given(self, work: Work) -> TaskOrders:
+        """The same with the function, where it travels with them."""
+        return replace(self, function=work.function)
 
 
 def map_item(orders: TaskOrders, _index: int, part: Iterator[Any]) -> Iterator[Any]:

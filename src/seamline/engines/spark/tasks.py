@@ -5,76 +5,64 @@ from __future__ import annotations
 import queue
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from seamline.core.engine import Block, Item, Result
 from seamline.core.errors import SeamlineError, WorkerError
 from seamline.core.failure import restored
 from seamline.core.packet import Packet
-from seamline.engines.spark import broadcast, slots
-from seamline.engines.spark.boot import Entry, remote
+from seamline.engines.spark import slots
+from seamline.engines.spark.access import Access
 from seamline.engines.spark.hub import Hub, Message
 from seamline.engines.spark.job import Job
-from seamline.engines.spark.task import TaskOrders, consume_blocks, map_item, produce_blocks
+from seamline.engines.spark.task import TaskOrders, Work
 from seamline.engines.spark.wire import Kind, Role, Wire
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 
 _LOOK_EVERY_S = 0.05
 _EXCHANGE_RETRIES = 3
 
-Submit = Callable[[TaskOrders, list[int]], Callable[[], Any]]
-"""A Spark action for the tasks of these numbers."""
+Submit = Callable[[TaskOrders, list[int]], Job]
+"""Starts a Spark job for the tasks of these numbers."""
 
 
-def map(context: SparkContext, function: Callable[[Item], Result], items: list[Item], retries: int) -> list[Result]:
+def map(access: Access, function: Callable[[Item], Result], items: list[Item], retries: int) -> list[Result]:
     """One Spark task for each item.
 
     In local mode Spark gives a whole job up when it loses one task, unless its master is like ``local[4,3]``; each
     item is then a job of its own.
     """
-    with broadcast.used() as broadcasts:
-        body = Packet.of(function, "the function").parts
-        parts = [Packet.of(item, f"item {index}").parts for index, item in enumerate(items)]
+    work = Work.of(function, "the function", items)
 
-    def submit(orders: TaskOrders, numbers: list[int]) -> Callable[[], Any]:
-        data = context.parallelize([(number, parts[number]) for number in numbers], len(numbers))
-        return data.mapPartitionsWithIndex(_remote(map_item, orders, broadcasts)).collect
+    def submit(orders: TaskOrders, numbers: list[int]) -> Job:
+        return access.map(orders, work, numbers)
 
-    together = slots.retries_tasks(context)
+    together = slots.retries_tasks(access.setting)
     batches = [list(range(len(items)))] if together else [[index] for index in range(len(items))]
-    return _Tasks(context, body, len(items), retries).run(submit, batches, 1 if together else slots.total(context))
+    return _Tasks(access, work, retries).run(submit, batches, 1 if together else access.slots())
 
 
 def exchange(
-    context: SparkContext,
+    access: Access,
     produce: Callable[[Item], Sequence[Block]],
     items: list[Item],
     consume: Callable[[int, list[Block]], Result],
 ) -> list[Result]:
     """One Spark shuffle; a job that Spark gives up because of a loss is started again."""
-    size = len(items)
-    with broadcast.used() as broadcasts:
-        body = Packet.of((produce, consume), "produce or consume").parts
-        parts = [Packet.of(item, f"item {index}").parts for index, item in enumerate(items)]
+    work = Work.of((produce, consume), "produce or consume", items)
 
-    def submit(orders: TaskOrders, _numbers: list[int]) -> Callable[[], Any]:
-        data = context.parallelize(list(enumerate(parts)), size)
-        given = data.mapPartitionsWithIndex(_remote(produce_blocks, orders, broadcasts))
-        taken = given.partitionBy(size, _itself)
-        return taken.mapPartitionsWithIndex(_remote(consume_blocks, orders, broadcasts)).collect
+    def submit(orders: TaskOrders, _numbers: list[int]) -> Job:
+        return access.exchange(orders, work)
 
-    return _Tasks(context, body, size, _EXCHANGE_RETRIES).run(submit, [list(range(size))], 1)
+    return _Tasks(access, work, _EXCHANGE_RETRIES).run(submit, [list(range(len(items)))], 1)
 
 
 class _Tasks:
     """The driver's side of one ``map`` or ``exchange``."""
 
-    def __init__(self, context: SparkContext, body: tuple[Any, ...], size: int, retries: int) -> None:
-        self._context = context
-        self._body = body
-        self._size = size
+    def __init__(self, access: Access, work: Work, retries: int) -> None:
+        self._access = access
+        self._work = work
+        self._size = len(work.items)
         self._retries = retries
         self._results: dict[int, Packet] = {}
         self._losses: Counter[int] = Counter()
@@ -84,9 +72,9 @@ class _Tasks:
         """The results in order. Each batch is a Spark job, and so many jobs run at a time."""
         if self._size == 0:
             return []
-        host, advertised = slots.addresses(self._context)
+        host, advertised = self._access.addresses
         hub = Hub(host, self._welcome, advertised=advertised)
-        orders = TaskOrders(hub.address, hub.token, self._size, self._body)
+        orders = TaskOrders(hub.address, hub.token, self._size)
         pending = deque(batches)
         tries: Counter[int] = Counter()
         try:
@@ -94,8 +82,7 @@ class _Tasks:
                 while pending and len([batch for _, batch in self._running if self._misses(batch)]) < at_a_time:
                     numbers = pending.popleft()
                     tries[numbers[0]] += 1
-                    job = Job(self._context, f"seamline: {len(numbers)} tasks", submit(orders, numbers))
-                    self._running.append((job, numbers))
+                    self._running.append((submit(orders, numbers), numbers))
                 self._hear(hub)
                 for job, numbers in self._given_up(hub):
                     if tries[numbers[0]] > self._retries:
@@ -113,6 +100,9 @@ class _Tasks:
 
     def _welcome(self, role: Role, number: int, wire: Wire) -> list[Packet] | None:
         """A task that is done or has been lost too often is not run again, whatever Spark thinks."""
+        if role is Role.READER:
+            packet = self._work.packet(number)
+            return None if packet is None else [packet]
         known = number < 2 * self._size and role is Role.TASK
         return [] if known and number not in self._results and self._losses[number] <= self._retries else None
 
@@ -157,11 +147,3 @@ class _Tasks:
 
     def _misses(self, numbers: list[int]) -> bool:
         return any(number not in self._results for number in numbers)
-
-
-def _remote(entry: Entry, orders: TaskOrders, broadcasts: dict[int, Any]) -> Any:
-    return remote(entry, orders, list(broadcasts.values()))
-
-
-def _itself(number: int) -> int:
-    return number

@@ -26,6 +26,7 @@ class Role(enum.IntEnum):
     KEEPER = 1  # the Spark task of a worker: watches its process
     WORKER = 2  # the process of a worker: runs the task
     TASK = 3  # a task that never meets others
+    READER = 4  # whoever wants a value that the driver holds, and nothing else
 
 
 class Kind(enum.IntEnum):
@@ -105,6 +106,16 @@ def call(address: tuple[str, int], token: bytes, role: Role, number: int) -> Wir
     except BaseException:
         connection.close()
         raise
+
+
+def read(address: tuple[str, int], token: bytes, number: int) -> list[Packet]:
+    """What the driver holds under a number; ``OSError`` or ``EOFError`` where it is gone or holds no such thing."""
+    driver = call(address, token, Role.READER, number)
+    try:
+        (count,) = driver.receive()[1].open()
+        return [driver.receive()[1] for _ in range(count)]
+    finally:
+        driver.close()
 
 
 def admit(connection: socket.socket, token: bytes) -> tuple[Role, int]:
