@@ -142,9 +142,9 @@ def test_a_run_that_takes_too_long_is_stopped_and_says_who_is_late():
         time.sleep(shard)
 
     before = time.monotonic()
-    with pytest.raises(RunTimeoutError, match=r"not done after 0.5 s; still at work: worker 1"):
-        LocalEngine(timeout_s=0.5).run(wait, [0, 60])
-    assert time.monotonic() - before < 5
+    with pytest.raises(RunTimeoutError, match=r"not done after 2 s; still at work: worker 1"):
+        LocalEngine(timeout_s=2).run(wait, [0, 60])
+    assert time.monotonic() - before < 7
 
 
 def test_what_workers_print_can_be_taken_elsewhere(capfd):

@@ -68,7 +68,7 @@ class InlineEngine:
         return InlineBroadcast(value)
 
     def collection(self, items: Sequence[Any]) -> MappedCollection:
-        return MappedCollection.of(self, items, apart=False)
+        return MappedCollection.of(self, items)
 
     def close(self) -> None:
         """Nothing outlives a call."""

@@ -20,12 +20,13 @@ from seamline.core.engine import Block as Bytes
 from seamline.core.engine import Item, Listener, Result, Shard, Value
 from seamline.core.errors import RunTimeoutError, WorkerError, WorkerLostError
 from seamline.core.failure import lost, restored
+from seamline.core.nursery import Child, start
 from seamline.core.output import Output, Teller, print_with_rank
-from seamline.core.process import start
 from seamline.core.world import World
 from seamline.engines.local.block import Block, Place
 from seamline.engines.local.memory import LocalBroadcast, share
 from seamline.engines.local.pool import Pool
+from seamline.engines.local.shelf import Shelf
 from seamline.engines.mapped import MappedCollection
 
 _LOOK_EVERY_S = 0.05
@@ -100,7 +101,7 @@ class LocalEngine:
         return handle
 
     def collection(self, items: Sequence[Any]) -> MappedCollection:
-        return MappedCollection.of(self, items, apart=True)
+        return MappedCollection.of(self, items, shelves=Shelf)
 
     def close(self) -> None:
         _give_back(self._pool, self._broadcasts)
@@ -127,14 +128,12 @@ class _Worker:
     def __init__(
         self,
         rank: int,
-        process: subprocess.Popen[bytes],
+        process: Child,
         connection: Connection,
         lifeline: int,
         results: Block,
         tell: Teller,
     ) -> None:
-        assert process.stdout is not None
-        assert process.stderr is not None
         self.rank = rank
         self.process = process
         self.connection = connection
@@ -190,9 +189,9 @@ class _Worker:
     def close(self) -> None:
         for output in self.outputs:
             output.finish()
-        for stream in (self.process.stdout, self.process.stderr):
-            if stream:
-                stream.close()
+        self.process.stdout.close()
+        self.process.stderr.close()
+        self.process.close()
         self.connection.close()
         self._results.close()
         os.close(self._lifeline)
@@ -225,15 +224,11 @@ class _Gang:
         settings = {
             "rank": rank,
             "size": self._size,
-            "connection": theirs.fileno(),
-            "lifeline": lifeline,
-            "work": self.work.fd,
             "places": places,
-            "results": results.fd,
             "cores": cores,
         }
         try:
-            fds = (theirs.fileno(), lifeline, self.work.fd, results.fd)
+            fds = {"connection": theirs.fileno(), "lifeline": lifeline, "work": self.work.fd, "results": results.fd}
             process = start("seamline.engines.local.worker", settings, fds, variables)
         except BaseException:
             ours.close()

@@ -1,0 +1,294 @@
+"""Worker processes that need not import what takes seconds: forks of a process that has done it once.
+
+The nursery starts no thread and computes nothing, so a fork of it is as good as a fresh process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import random
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from seamline.core import machine
+from seamline.core.process import start as start_fresh
+
+_SIZE = struct.Struct("!I")
+_CODE = struct.Struct("!i")
+_FDS_AT_MOST = 32
+_PASSING = ("PYTEST_CURRENT_TEST", "_")
+"""Variables that change all the time and that no library reads while it is imported."""
+_WORTH_SHARING = ("numpy", "pandas", "pyarrow", "torch", "torch.distributed", "torch._dynamo", "torch.nn.parallel")
+_FRAMEWORK = re.compile(r"seamline\.frameworks\.\w+\.framework")
+
+
+class Child:
+    """A fork, with what one may ask of a ``subprocess.Popen``; nobody else gets its number before ``close``."""
+
+    def __init__(self, pid: int, status: socket.socket, stdout: int, stderr: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self.stdout: IO[bytes] = os.fdopen(stdout, "rb", buffering=0)
+        self.stderr: IO[bytes] = os.fdopen(stderr, "rb", buffering=0)
+        self._status = status
+
+    def poll(self) -> int | None:
+        return self._ended(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        code = self._ended(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired("a worker", timeout or 0.0)
+        return code
+
+    def close(self) -> None:
+        self._status.close()
+
+    def _ended(self, within_s: float | None) -> int | None:
+        if self.returncode is None and select.select([self._status], [], [], within_s)[0]:
+            said = self._status.recv(_CODE.size)
+            self.returncode = _CODE.unpack(said)[0] if said else -signal.SIGKILL  # the nursery was killed with it
+        return self.returncode
+
+
+class Nursery:
+    """The process that is forked, as its driver sees it; it ends with the driver, however that ends."""
+
+    def __init__(self, variables: Mapping[str, str], imports: list[str]) -> None:
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            settings = {"socket": theirs.fileno(), "imports": imports}
+            self._process = start_fresh(__name__, settings, (theirs.fileno(),), dict(variables))
+        for stream in (self._process.stdout, self._process.stderr):
+            assert stream is not None
+            stream.close()  # it has nothing to say that a worker would not say
+
+    @property
+    def lives(self) -> bool:
+        return self._process.poll() is None
+
+    def start(self, module: str, settings: dict[str, Any], fds: Mapping[str, int], variables: dict[str, str]) -> Child:
+        ours, theirs = socket.socketpair()
+        out, out_end = os.pipe()
+        err, err_end = os.pipe()
+        passed = {"status": theirs.fileno(), "stdout": out_end, "stderr": err_end, **fds}
+        order = {
+            "module": module,
+            "settings": settings,
+            "fds": list(passed),
+            "path": sys.path,
+            "folder": str(Path.cwd()),
+            "environment": machine.environment(variables),
+        }
+        body = json.dumps(order).encode()
+        try:
+            socket.send_fds(self._socket, [_SIZE.pack(len(body))], list(passed.values()))
+            self._socket.sendall(body)
+            pid = _CODE.unpack(_exactly(ours, _CODE.size))[0]
+        except BaseException:
+            os.close(out)
+            os.close(err)
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(out_end)
+            os.close(err_end)
+        return Child(pid, ours, out, err)
+
+    def close(self) -> None:
+        """Fork no more; the nursery goes with the last of its children."""
+        self._socket.close()
+
+    def wait(self) -> None:
+        self._process.wait()
+
+
+class _Nurseries:
+    """The one of this process that new workers come from, and those whose last children have not gone yet."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._kind: object = None
+        self._all: list[Nursery] = []
+        self._choosing = threading.Lock()
+        atexit.register(self._close)
+
+    @property
+    def ours(self) -> bool:
+        """Whether they are not those of the process that this one was forked from."""
+        return self._pid == os.getpid()
+
+    def start(self, module: str, settings: dict[str, Any], fds: Mapping[str, int], variables: dict[str, str]) -> Child:
+        imports = [name for name in sys.modules if name in _WORTH_SHARING or _FRAMEWORK.fullmatch(name)]
+        environment = {n: v for n, v in machine.environment(variables).items() if n not in _PASSING}
+        kind = environment, sorted(imports), list(sys.path)
+        with self._choosing:
+            if self._kind != kind or not self._all[-1].lives:
+                for nursery in self._all[-1:]:
+                    nursery.close()
+                self._all = [*(nursery for nursery in self._all if nursery.lives), Nursery(variables, imports)]
+                self._kind = kind
+            return self._all[-1].start(module, settings, fds, variables)
+
+    def _close(self) -> None:
+        if self.ours:
+            for nursery in self._all:
+                nursery.close()
+            for nursery in self._all:
+                nursery.wait()
+
+
+_here: _Nurseries | None = None
+
+
+def start(module: str, settings: dict[str, Any], fds: Mapping[str, int], variables: dict[str, str]) -> Child:
+    """A process that runs ``main`` of a module, as ``process.start`` does, with descriptors by their names.
+
+    It has the variables, modules, folder and paths of this process; what this one has imported of the large libraries
+    is there already.
+    """
+    global _here
+    if _here is None or not _here.ours:
+        _here = _Nurseries()
+    return _here.start(module, settings, fds, variables)
+
+
+def main() -> None:
+    """Entry point of the nursery: import, then fork for each order until the driver is gone."""
+    settings = json.loads(sys.argv[1])
+    for name in settings["imports"]:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    with socket.socket(fileno=settings["socket"]) as driver:
+        driver.set_inheritable(False)
+        _serve(driver)
+
+
+def _serve(driver: socket.socket) -> None:
+    wake, woken = os.pipe()
+    for end in (wake, woken):
+        os.set_blocking(end, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    children: dict[int, socket.socket] = {}
+    told: set[int] = set()
+    forgotten: set[int] = set()
+    ordering = True
+    while ordering or children:
+        statuses = {status: pid for pid, status in children.items()}
+        sources: list[Any] = [wake, *statuses, *([driver] if ordering else [])]
+        ready = select.select(sources, [], [])[0]
+        if wake in ready:
+            os.read(wake, 4096)
+        for status in [each for each in ready if each in statuses]:
+            pid = statuses[status]  # the driver has no more questions about it
+            status.close()
+            del children[pid]
+            told.discard(pid)
+            forgotten.add(pid)
+        forgotten = {pid for pid in forgotten if os.waitpid(pid, os.WNOHANG)[0] == 0}
+        for pid in children.keys() - told:
+            code = _how_it_ended(pid)
+            if code is not None:
+                told.add(pid)
+                with contextlib.suppress(OSError):
+                    children[pid].sendall(_CODE.pack(code))
+        if driver in ready:
+            order = _receive(driver)
+            ordering = order is not None
+            if order is not None:
+                pid, status = _fork(*order, others=[driver, *children.values()], pipe=(wake, woken))
+                children[pid] = status
+
+
+def _how_it_ended(pid: int) -> int | None:
+    """Its exit code as ``subprocess`` has it, without letting go of its number."""
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+def _receive(driver: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    try:
+        head, fds, _, _ = socket.recv_fds(driver, _SIZE.size, _FDS_AT_MOST)
+        if not head:
+            return None
+        head += _exactly(driver, _SIZE.size - len(head))
+        return json.loads(_exactly(driver, _SIZE.unpack(head)[0])), fds
+    except (EOFError, ConnectionError):
+        return None
+
+
+def _exactly(source: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        some = source.recv(size - len(data))
+        if not some:
+            raise EOFError
+        data += some
+    return bytes(data)
+
+
+def _fork(
+    order: dict[str, Any], fds: list[int], others: list[socket.socket], pipe: tuple[int, int]
+) -> tuple[int, socket.socket]:
+    passed = dict(zip(order["fds"], fds, strict=True))
+    status = socket.socket(fileno=passed.pop("status"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # numpy's threads know how to be forked
+        pid = os.fork()
+    if pid:
+        for fd in passed.values():
+            os.close(fd)
+        status.sendall(_CODE.pack(pid))
+        return pid, status
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for each in (*others, status):
+            each.close()
+        for end in pipe:
+            os.close(end)
+        _become(order, passed)
+        code = 0
+    except BaseException as error:
+        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+        sys.excepthook(type(error), error, error.__traceback__)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _become(order: dict[str, Any], passed: dict[str, int]) -> None:
+    os.setsid()
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        fd = passed.pop(name)
+        os.dup2(fd, number)
+        os.close(fd)
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    os.chdir(order["folder"])
+    sys.path[:] = order["path"]
+    sys.argv[1:] = [json.dumps({**order["settings"], **passed})]
+    random.seed()
+    importlib.import_module(order["module"]).main()

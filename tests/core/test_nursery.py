@@ -1,0 +1,101 @@
+"""Forks that behave like fresh processes: their own variables, folder, output, group and exit code."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from seamline.core import nursery
+
+SHOW = """
+import json, os, sys
+def main():
+    settings = json.loads(sys.argv[1])
+    os.write(settings["answer"], json.dumps({
+        "pid": os.getpid(), "parent": os.getppid(), "group": os.getpgrp(), "colour": os.environ.get("COLOUR"),
+        "folder": os.getcwd(), "numpy": "numpy" in sys.modules, "number": settings["number"],
+    }).encode())
+    print("said")
+    sys.exit(settings["number"])
+"""
+WAIT = "import time\ndef main(): time.sleep(300)"
+
+
+@pytest.fixture
+def modules(tmp_path, monkeypatch):
+    (tmp_path / "nursery_show.py").write_text(SHOW)
+    (tmp_path / "nursery_wait.py").write_text(WAIT)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def shown(number, variables):
+    read, write = os.pipe()
+    child = nursery.start("nursery_show", {"number": number}, {"answer": write}, variables)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        told = json.loads(answer.read())
+    code = child.wait(10)
+    said = child.stdout.read()
+    child.stdout.close()
+    child.stderr.close()
+    child.close()
+    return told, code, said
+
+
+def test_each_has_its_own_variables_folder_output_and_exit_code(modules, monkeypatch):
+    import numpy as np  # the driver has it, so the fork does
+
+    assert np is not None
+    first, code, said = shown(3, {"COLOUR": "green"})
+    assert (first["number"], first["colour"], code, said) == (3, "green", 3, b"said\n")
+    assert first["numpy"]
+    assert first["group"] == first["pid"] != os.getpgrp()
+    monkeypatch.chdir(modules)
+    second, code, _ = shown(0, {"COLOUR": "green"})
+    assert (second["folder"], code) == (str(modules), 0)
+    assert second["parent"] == first["parent"], "both are of one nursery"
+    assert second["pid"] != first["pid"]
+
+
+def test_other_variables_are_another_nursery_and_one_of_a_test_is_none(modules, monkeypatch):
+    parents = []
+    for colour, test in (("green", "a"), ("green", "b"), ("red", "b")):
+        monkeypatch.setenv("PYTEST_CURRENT_TEST", test)
+        parents.append(shown(0, {"COLOUR": colour})[0]["parent"])
+    assert parents[0] == parents[1] != parents[2]
+
+
+def test_a_killed_fork_says_so_and_keeps_its_number_until_it_is_closed(modules):
+    child = nursery.start("nursery_wait", {}, {}, {})
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(0.05)
+    os.kill(child.pid, signal.SIGKILL)
+    assert child.wait(10) == -signal.SIGKILL
+    assert psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE
+    child.stdout.close()
+    child.stderr.close()
+    child.close()
+    deadline = time.monotonic() + 5
+    while psutil.pid_exists(child.pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not psutil.pid_exists(child.pid)
+
+
+def test_a_nursery_ends_with_its_driver(modules):
+    program = (
+        "import os; from seamline.core import nursery;"
+        "nursery.start('nursery_show', {'number': 0}, {'answer': 1}, {}).wait(); os.kill(os.getpid(), 9)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(modules)}
+    told = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment, check=False)
+    parent = json.loads(told.stdout)["parent"]
+    deadline = time.monotonic() + 5
+    while psutil.pid_exists(parent) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not psutil.pid_exists(parent)
