@@ -4,6 +4,7 @@ SeamlineError
 ├── WorkerError            a worker raised or died; carries its rank and its own traceback
 │   └── WorkerLostError    it died, through no error of the program: what a run may be started again after
 ├── RunTimeoutError        the workers took longer than they were given
+├── HangError              workers wait for one that does not come; says which, and what each was doing
 ├── PeerLostError          a worker waits for a peer that can never answer
 ├── UnpicklableError       something cannot travel to the workers; names the variable
 ├── CheckpointError        a checkpoint cannot be written, found or used
@@ -61,6 +62,10 @@ class WorkerLostError(WorkerError):
 
 class RunTimeoutError(SeamlineError, TimeoutError):
     """The workers took longer than they were given, and were stopped."""
+
+
+class HangError(SeamlineError, TimeoutError):
+    """Workers have waited too long for one of them, and were stopped."""
 
 
 class PeerLostError(SeamlineError):

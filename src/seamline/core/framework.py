@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ from seamline.core.checkpoint import CheckpointPolicy
 from seamline.core.events import Callback
 from seamline.core.fault import Fault
 from seamline.core.ledger import Ledger
+from seamline.core.pulse import Heart
 from seamline.core.shards import Shard
 from seamline.core.sync import Sync
 from seamline.core.tuning import Tuning
@@ -60,6 +61,10 @@ class Job:
     """What a checkpoint must agree with to be resumed, such as the batch size."""
     deterministic: bool = False
     """Whether the averages that steer a run must be equal to the last digit, whatever the number of workers."""
+    timeout_s: float | None = None
+    """How long workers may wait for each other."""
+    heart: Heart | None = None
+    """On a worker: the one who tells the driver how far it is."""
     faults: tuple[Fault, ...] = ()
     attempt: int = 0
     """How often this run was started before."""
@@ -120,6 +125,10 @@ class Framework(Protocol):
 
     def predict(self, recipe: Recipe, shard: Shard, world: World) -> list[Part]:
         """The model's answers for this worker's rows, as arrays."""
+        ...
+
+    def answering(self, recipe: Recipe, threads: int | None) -> Callable[[Any], Any]:
+        """A function from inputs to the model's answers as arrays, in a process that does nothing else."""
         ...
 
     def model(self, recipe: Recipe) -> Any:

@@ -140,6 +140,8 @@ class Run:
         self._ranges.append((self.epoch, batch.start, batch.start + batch.rows))
         self.step += 1
         self.epoch_step += 1
+        if self.job.heart is not None:
+            self.job.heart.step = self.step
         self._in_step = True
         for callback in self._step_callbacks:
             callback.on_step_end(self)

@@ -146,6 +146,11 @@ def signature_of(shards: Shards) -> Mapping[str, Any]:
     return {"rows": shards.rows, **getattr(shards, "signature", {})}
 
 
+def beside(shards: Shards) -> Any:
+    """How answers are put beside the rows of a table that lies elsewhere: such data has a method of this name."""
+    return getattr(shards, "beside", None)
+
+
 def put_away(shards: Shards) -> None:
     """Remove what was written aside, if anything was."""
     closing = getattr(shards, "close", None)

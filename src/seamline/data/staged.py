@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from seamline.core.shards import Columns, Reading
+from seamline.data.arrow.answers import Answers, Make
 from seamline.data.arrow.shards import ArrowShards, Gathered
 from seamline.data.arrow.staging import Stage
 from seamline.data.arrow.writing import write
+from seamline.data.columns import wanted
 
 
 class StagedShards(ArrowShards):
@@ -42,6 +44,10 @@ class StagedShards(ArrowShards):
         parts = [each for each in written if each is not None]
         return stage.gathered({**each, "part": f"part-{number:08d}"} for number, each in enumerate(parts))
 
+    def beside(self, make: Make, batch_rows: int) -> Any:
+        """Shards with the answers beside their rows: columns of a frame or table, entries of a dict."""
+        return self._data.transform_shard(_answer_shard, Answers.of(make, self._columns, batch_rows))
+
     def close(self) -> None:
         if self._stage is not None:
             self._stage.close()
@@ -54,6 +60,42 @@ def _names_of(shard: Any) -> list[str]:
 
 def _write_shard(shard: Any, target: dict[str, Any]) -> dict[str, Any] | None:
     return write(target, "shard", iter(_table(shard).to_batches()))
+
+
+def _answer_shard(shard: Any, answers: Answers) -> Any:
+    import pyarrow as pa
+
+    table = _table(shard)
+    batches = [answers.beside(batch) for batch in table.combine_chunks().to_batches()]
+    answered = pa.Table.from_batches(batches) if batches else table
+    if isinstance(shard, pa.Table):
+        return answered
+    if hasattr(shard, "to_arrow"):
+        return type(shard)(answered)
+    added = answered.select(answered.column_names[table.num_columns :])
+    if hasattr(shard, "iloc"):
+        kept = shard if len(added) == len(shard) else shard[shard[wanted(answers.columns)].notna().all(axis=1)]
+        return kept.assign(**{name: _values(added.column(name)) for name in added.column_names})
+    if isinstance(shard, tuple):
+        shard = {"x": shard[0], "y": shard[1]}
+    shard = dict(shard) if isinstance(shard, Mapping) else {"x": shard}
+    return {**shard, **{name: _array(added.column(name)) for name in added.column_names}}
+
+
+def _values(column: Any) -> Any:
+    """A column for a frame: numbers, or one array for each row."""
+    array = _array(column)
+    return array if array.ndim == 1 else list(array)
+
+
+def _array(column: Any) -> Any:
+    column = column.combine_chunks()
+    shape = [len(column)]
+    while hasattr(column, "flatten") and hasattr(column, "offsets"):
+        inner = column.flatten()
+        shape.append(len(inner) // max(1, len(column)))
+        column = inner
+    return column.to_numpy(zero_copy_only=False).reshape(shape)
 
 
 def _table(shard: Any) -> Any:

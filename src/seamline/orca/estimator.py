@@ -20,8 +20,9 @@ from seamline.core.fault import Fault
 from seamline.core.framework import Feed, Framework, Job, Outcome, Part, Recipe, Saving, State
 from seamline.core.ledger import Ledger
 from seamline.core.logical import LOGICAL_WORKERS, LogicalShard
+from seamline.core.pulse import Watch
 from seamline.core.retry import RetryPolicy
-from seamline.core.shards import BUFFER_BYTES, Columns, Reading, Shard, put_away, signature_of
+from seamline.core.shards import BUFFER_BYTES, Columns, Reading, Shard, Shards, beside, put_away, signature_of
 from seamline.core.size import in_bytes
 from seamline.core.sync import Sync
 from seamline.core.tuning import Tuning
@@ -34,6 +35,7 @@ Categories = Mapping[str, Sequence[Any]]
 
 TRAINING_BATCH = 32
 READING_BATCH = 256
+WAIT_S = 1800.0
 """Rows in a batch where neither the user nor the data says."""
 
 
@@ -107,6 +109,7 @@ class Estimator:
         checkpoint: int | CheckpointPolicy | None = None,
         deterministic: bool | int = False,
         retry: int | RetryPolicy | None = None,
+        timeout_s: float | None = WAIT_S,
         faults: Sequence[Fault] = (),
         seed: int = 0,
         verbose: int = 1,
@@ -126,7 +129,8 @@ class Estimator:
         With ``deterministic=True`` the weights are the same bits whatever the number of workers: every batch is cut for
         8 logical workers, or as many as are given, which real ones compute on one thread each.
         When a worker is lost the run starts again from its newest checkpoint, as often as ``retry`` allows: a number or
-        a ``RetryPolicy``. ``faults`` of ``seamline.testing.faults`` try that out.
+        a ``RetryPolicy``. Workers that wait for another for ``timeout_s`` seconds end in ``HangError``, which says for
+        whom and what each was doing. ``faults`` of ``seamline.testing.faults`` try that out.
         """
         workers = workers_of_context(workers)
         _at_least_one(epochs=epochs, workers=workers, max_steps=max_steps, batch_size=batch_size)
@@ -140,7 +144,7 @@ class Estimator:
             train, signature = self._split_to_train(data, columns, reading, parts, aside)
             validation: Sequence[Shard | None] = [None] * workers
             if validation_data is not None:
-                validation = self._split_to_read(validation_data, columns, reading, parts, aside)
+                validation = self._split_to_read(registry.shards(validation_data, columns), reading, parts, aside)
             if deterministic:
                 signature["logical_workers"] = parts
                 train, validation = _shared(train, workers), _shared(validation, workers)
@@ -153,6 +157,7 @@ class Estimator:
                 saving=self._saving(checkpoint, resume),
                 signature=signature,
                 deterministic=bool(deterministic),
+                timeout_s=timeout_s,
                 faults=tuple(faults),
             )
             feeds = [Feed(*pair) for pair in zip(train, validation, strict=True)]
@@ -160,9 +165,10 @@ class Estimator:
             with display(verbose) as show:
 
                 def attempt(number: int) -> Outcome:
+                    watched = show if timeout_s is None else Watch(show, workers, timeout_s)
                     this = job if number == 0 else replace(job, attempt=number, saving=self._gone_on(job.saving))
                     task = partial(worker.fit, framework=self.framework, recipe=recipe, job=this)
-                    outcome: Outcome = launch(task, feeds, listen=show)[0]
+                    outcome: Outcome = launch(task, feeds, listen=watched)[0]
                     return outcome
 
                 outcome = persevere(attempt, RetryPolicy.of(retry), show)
@@ -194,7 +200,9 @@ class Estimator:
         reading = Reading(batch_size=batch_size, **self._reading(memory, cache_dir))
         task = partial(worker.evaluate, framework=self.framework, recipe=self._trained_recipe())
         with ExitStack() as aside:
-            scores: dict[str, float] = launch(task, self._split_to_read(data, columns, reading, workers, aside))[0]
+            scores: dict[str, float] = launch(
+                task, self._split_to_read(registry.shards(data, columns), reading, workers, aside)
+            )[0]
         return scores
 
     def predict(
@@ -208,15 +216,28 @@ class Estimator:
         memory: int | str = BUFFER_BYTES,
         cache_dir: str | os.PathLike[str] | None = None,
         workers: int | None = None,
+        model: Any = None,
     ) -> Any:
-        """The model's outputs for all rows, in their order, as arrays of the structure that the model returns."""
-        workers = workers_of_context(workers)
+        """The model's outputs for all rows, in their order, as arrays of the structure that the model returns.
+
+        A Spark DataFrame, Ray Dataset or XShards gives the same with the outputs beside its rows, in a column
+        ``prediction``, or several if the model has several outputs. These are computed when somebody asks for them,
+        where the rows are. ``model`` answers instead of the one that was trained: ``report.best()[0]`` of an
+        ``InferenceOptimizer``, for instance; each process makes it once.
+        """
         inputs_alone = (data, None) if isinstance(data, tuple) else data
         columns = Columns(features=feature_cols, na=na, categories=categories or {})
+        recipe = self._trained_recipe() if model is None else replace(self.recipe, model=model, start=None)
+        shards = registry.shards(inputs_alone, columns)
+        answer_beside = beside(shards)
+        if answer_beside is not None:
+            self._library.check(recipe, to_train=False)
+            return answer_beside(partial(worker.answering, self.framework, recipe), batch_size or READING_BATCH)
+        workers = workers_of_context(workers)
         reading = Reading(batch_size=batch_size, **self._reading(memory, cache_dir))
-        task = partial(worker.predict, framework=self.framework, recipe=self._trained_recipe())
+        task = partial(worker.predict, framework=self.framework, recipe=recipe)
         with ExitStack() as aside:
-            parts = launch(task, self._split_to_read(inputs_alone, columns, reading, workers, aside))
+            parts = launch(task, self._split_to_read(shards, reading, workers, aside))
         return _in_order([part for some in parts for part in some])
 
     def get_model(self) -> Any:
@@ -281,12 +302,9 @@ class Estimator:
         parts = shards.split(workers, replace(reading, batch_size=size))
         return parts, {"batch_size": size, "shuffle": reading.shuffle, **signature_of(shards)}
 
-    def _split_to_read(
-        self, data: Any, columns: Columns, reading: Reading, workers: int, aside: ExitStack
-    ) -> list[Shard]:
+    def _split_to_read(self, shards: Shards, reading: Reading, workers: int, aside: ExitStack) -> list[Shard]:
         _at_least_one(workers=workers, batch_size=reading.batch_size)
         self._library.check(self.recipe, to_train=False)
-        shards = registry.shards(data, columns)
         aside.callback(put_away, shards)
         size = reading.batch_size or READING_BATCH
         return shards.split(workers, replace(reading, batch_size=size, shuffle=False, every_row_in_order=True))

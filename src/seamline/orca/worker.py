@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
 from seamline.core import registry
 from seamline.core.fault import strike
 from seamline.core.framework import Feed, Job, Outcome, Part, Recipe
+from seamline.core.pulse import Heart
 from seamline.core.shards import Shard, met
 from seamline.core.startup import without_collecting
 from seamline.core.world import World
 
 
 def fit(world: World, feed: Feed, *, framework: str, recipe: Recipe, job: Job) -> Outcome:
-    strike(job.faults, "start", world.rank, 0, job.attempt)
-    with without_collecting():
-        library = registry.framework(framework)
-    with library.join(world, recipe.tuning) as peers:
+    with ExitStack() as stack:
+        if job.timeout_s is not None and world.size > 1:
+            job = replace(job, heart=stack.enter_context(Heart(world, job.timeout_s)))
+        strike(job.faults, "start", world.rank, 0, job.attempt)
+        with without_collecting():
+            library = registry.framework(framework)
+        peers = stack.enter_context(library.join(world, recipe.tuning))
         strike(job.faults, "join", world.rank, 0, job.attempt)
         validation = feed.validation and met(feed.validation, peers)
-        return library.fit(recipe, Feed(met(feed.train, peers), validation), job, peers)
+        outcome = library.fit(recipe, Feed(met(feed.train, peers), validation), job, peers)
+        peers.all_gather("done")  # nobody leaves while another may still need help, or never come
+        return outcome
 
 
 def evaluate(world: World, shard: Shard, *, framework: str, recipe: Recipe) -> dict[str, float]:
     library = registry.framework(framework)
     with library.join(world, recipe.tuning) as peers:
         return library.evaluate(recipe, met(shard, peers), peers)
+
+
+def answering(framework: str, recipe: Recipe, threads: int | None) -> Callable[[Any], Any]:
+    """A function from inputs to arrays, for a process that has rows and asks nobody."""
+    with without_collecting():
+        return registry.framework(framework).answering(recipe, threads)
 
 
 def predict(world: World, shard: Shard, *, framework: str, recipe: Recipe) -> list[Part]:

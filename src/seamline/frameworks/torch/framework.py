@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+import torch
 from torch import nn
 
 from seamline.core.framework import Feed, Job, Outcome, Part, Recipe, State
@@ -49,6 +51,11 @@ class TorchFramework:
         ours = cast("TorchWorld", world)
         with random_numbers_restored():
             return scoring.predict(recipe, self.model(recipe).to(ours.device), shard, ours)
+
+    def answering(self, recipe: Recipe, threads: int | None) -> Callable[[Any], Any]:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        return scoring.answering(recipe, self.model(recipe))
 
     def model(self, recipe: Recipe) -> nn.Module:
         with random_numbers_restored():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -12,12 +12,13 @@ from seamline.core.framework import Part, Recipe
 from seamline.core.logical import parts_of
 from seamline.core.mean import Mean
 from seamline.core.shards import Batch, Shard
+from seamline.core.world import Alone
 from seamline.frameworks.torch.autocast import autocast
 from seamline.frameworks.torch.inference.portable import evaluating
 from seamline.frameworks.torch.losses import WeighedLoss
 from seamline.frameworks.torch.metrics import Meters
 from seamline.frameworks.torch.tensors import Placement, call, to_arrays
-from seamline.frameworks.torch.world import TorchWorld
+from seamline.frameworks.torch.world import TorchWorld, choose_device
 
 
 def evaluate(recipe: Recipe, model: nn.Module, loss: Any, shard: Shard, world: TorchWorld) -> dict[str, float]:
@@ -41,6 +42,19 @@ def predict(recipe: Recipe, model: nn.Module, shard: Shard, world: TorchWorld) -
     return [
         Part(batch.start, batch.rows, to_arrays(outputs)) for batch, outputs, _ in _answers(recipe, model, shard, world)
     ]
+
+
+def answering(recipe: Recipe, model: nn.Module) -> Callable[[Any], Any]:
+    """A function from inputs to arrays, on the CPU or the first GPU that the recipe wishes for."""
+    device = choose_device(Alone(), recipe.tuning.device)
+    model = model.to(device).eval()
+    placement = Placement.of(model, device, channels_last=recipe.tuning.channels_last)
+
+    def answer(inputs: Any) -> Any:
+        with torch.no_grad(), autocast(recipe.tuning, device):
+            return to_arrays(call(model, placement.put(inputs)))
+
+    return answer
 
 
 def _answers(recipe: Recipe, model: nn.Module, shard: Shard, world: TorchWorld) -> Iterator[tuple[Batch, Any, Any]]:
