@@ -13,6 +13,7 @@ from seamline.data.arrow.layout import Layout
 from seamline.data.arrow.plan import shared_out
 from seamline.data.arrow.shards import ArrowShard
 from tests.data.reading import assert_same_batches
+from tests.data.tables import opened
 
 ROWS = 1003
 SIZES = (0, 400, 3, 0, 600)
@@ -187,3 +188,17 @@ def test_a_batch_that_is_kept_stays_as_it_was(tmp_path):
         kept.append(batch.targets)
         copies.append(batch.targets.copy())
     assert_same_batches(kept, copies)
+
+
+def test_windows_are_no_longer_than_rows_need_to_mix():
+    rows = pa.table({"x": np.zeros(3_000_000, np.int8)})
+
+    def window(batch_size, memory=2**24):
+        with opened(rows, batch_size=batch_size, shuffle=True, memory_bytes=memory) as (shard,):
+            return shard.window_steps
+
+    fitting = 2**24 // 3 // (1 + 4)
+    assert fitting > 2**20
+    assert window(1024) == 1024
+    assert window(100_000) == fitting // 100_000, "a window has 16 batches where they fit"
+    assert window(1024, memory=2**20) == 2**20 // 3 // (1 + 4) // 1024

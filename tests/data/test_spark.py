@@ -12,13 +12,14 @@ from pyspark.sql.types import ArrayType, DecimalType, DoubleType, LongType, Stri
 from torch import nn
 
 from seamline.core.errors import CheckpointError, DataError, WorkerError
-from seamline.data.arrow.staging import PREFIX
-from seamline.data.spark import _remove_on_executors
+from seamline.core.shards import Columns, Reading
+from seamline.data.arrow.staging import PREFIX, Stage
+from seamline.data.spark import _limits, _remove_on_executors
 from seamline.orca import Estimator, init_orca_context
+from seamline.testing.faults import Kill
 from tests.data.tables import SMALL, batches, opened, values
 from tests.engines.spark_cluster import in_one_process
 from tests.orca.networks import assert_same_weights, weights
-from tests.orca.test_killed_workers import Kill
 
 ROWS = 300
 FEATURES = [f"f{n}" for n in range(6)]
@@ -68,7 +69,7 @@ def network():
     return nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Dropout(0.0), nn.Linear(12, 3))
 
 
-def train(data, workers=1, *, model_dir=None, callbacks=(), resume=None, **options):
+def train(data, workers=1, *, model_dir=None, resume=None, **options):
     model = network()
     estimator = Estimator.from_torch(
         model=model,
@@ -78,15 +79,20 @@ def train(data, workers=1, *, model_dir=None, callbacks=(), resume=None, **optio
     )
     columns = {} if isinstance(data, tuple) else {"feature_cols": [FEATURES], "label_cols": ["y"]}
     saving = {"checkpoint": 4, "resume": resume} if model_dir else {}
-    return estimator.fit(
-        data, epochs=2, batch_size=20, workers=workers, callbacks=callbacks, verbose=0, **columns, **saving, **options
-    )
+    return estimator.fit(data, epochs=2, batch_size=20, workers=workers, verbose=0, **columns, **saving, **options)
+
+
+@pytest.fixture(scope="module")
+def by_two(table):
+    """What two local workers have learned from windows of rows."""
+    return train(table[0], 2, memory=WINDOWS)
 
 
 @pytest.mark.parametrize("memory", [WINDOWS, 2**20], ids=["windows", "in memory"])
-def test_two_workers_learn_what_one_would(table, memory):
+def test_two_workers_learn_what_one_would(table, by_two, memory):
     frame, _ = table
-    one, two = (train(frame, workers, memory=memory) for workers in (1, 2))
+    one = train(frame, 1, memory=memory)
+    two = by_two if memory == WINDOWS else train(frame, 2, memory=memory)
     for ours, theirs in zip(weights(one), weights(two), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
     two.ledger_.check(ROWS)
@@ -100,37 +106,35 @@ def test_a_frame_teaches_exactly_what_its_arrays_do(table):
     assert_same_weights(train(frame), train(arrays))
 
 
-def test_workers_of_the_same_spark_read_what_it_has_written(spark, table):
+def test_workers_of_the_same_spark_read_what_it_has_written(spark, table, by_two):
     frame, _ = table
     with init_orca_context("spark"):
         on_spark = train(frame, 2, memory=WINDOWS)
-    here = train(frame, 2, memory=WINDOWS)
-    for ours, theirs in zip(weights(on_spark), weights(here), strict=True):
+    for ours, theirs in zip(weights(on_spark), weights(by_two), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
     on_spark.ledger_.check(ROWS)
 
 
-def test_predicting_and_evaluating_keep_the_order_of_rows(table):
+def test_predicting_and_evaluating_keep_the_order_of_rows(table, by_two):
     frame, (x, y) = table
-    estimator = train(frame, 2)
+    estimator = by_two
     inputs = {"feature_cols": [FEATURES]}
-    expected = estimator.predict(x)
+    beside = estimator.predict(frame, **inputs).toArrow()
+    assert beside.column_names == [*frame.columns, "prediction"]
+    np.testing.assert_allclose(np.stack(beside["prediction"].to_pylist()), estimator.predict(x), atol=1e-6)
     for workers in (1, 2):
-        np.testing.assert_allclose(estimator.predict(frame, workers=workers, **inputs), expected, atol=1e-6)
         scores = estimator.evaluate(frame, label_cols=["y"], workers=workers, **inputs)
         assert scores == pytest.approx(estimator.evaluate((x, y)), abs=1e-5)
 
 
-def test_a_killed_run_resumes_to_the_weights_of_an_undisturbed_one(table, tmp_path, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def test_a_killed_run_resumes_to_the_weights_of_an_undisturbed_one(table, by_two, tmp_path):
     frame, _ = table
-    undisturbed = train(frame, 2, model_dir=tmp_path / "whole", memory=WINDOWS)
-    kill = Kill(1, "middle of an epoch", tmp_path)
+    kill = Kill(rank=1, step=ROWS // 20 + 6)
     with pytest.raises(WorkerError, match="SIGKILL"):
-        train(frame, 2, model_dir=tmp_path, callbacks=[kill], memory=WINDOWS)
+        train(frame, 2, model_dir=tmp_path, memory=WINDOWS, faults=[kill], retry=0)
     assert left() == []
-    resumed = train(frame, 2, model_dir=tmp_path, callbacks=[kill], resume="auto", memory=WINDOWS)
-    assert_same_weights(resumed, undisturbed)
+    resumed = train(frame, 2, model_dir=tmp_path, resume="auto", memory=WINDOWS)
+    assert_same_weights(resumed, by_two)
     resumed.ledger_.check(ROWS)
     assert resumed.ledger_.epochs == [0, 1]
 
@@ -181,6 +185,31 @@ def test_the_sessions_settings_are_what_they_were(spark, table):
     values(table[0], ["y"])
     assert [spark.conf.get(name, None) for name in names] == before
     spark.conf.unset(names[0])
+
+
+@pytest.mark.parametrize(
+    ("columns", "memory", "rows", "weighed"),
+    [
+        (["id"], 2**30, 65536, False),
+        (["id", "cast(id as float) as f", "cast(id as decimal(9, 2)) as d"], 2**20, 2**15 // 28, False),
+        (["id", "cast(id as string) as s"], 2**20, 65536, True),
+        (["array(id) as a"], 2**20, 65536, True),
+    ],
+)
+def test_only_rows_of_different_sizes_are_weighed_by_spark(spark, columns, memory, rows, weighed):
+    frame = spark.range(3).selectExpr(*columns)
+    stage = Stage(frame.columns, Columns(), Reading(memory_bytes=memory))
+    try:
+        most, weight = _limits(frame, stage).values()
+        assert (most, weight < 2**31 - 1) == (rows, weighed)
+        assert weighed or sum(type_.itemsize for type_ in _numpy(frame)) * most <= memory // 32
+    finally:
+        stage.close()
+
+
+def _numpy(frame):
+    widths = {"bigint": "i8", "float": "f4", "decimal(9,2)": "V16"}
+    return [np.dtype(widths[kind]) for _, kind in frame.dtypes]
 
 
 def test_only_the_named_columns_are_written(table, tmp_path):

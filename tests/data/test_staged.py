@@ -1,11 +1,13 @@
-"""XShards and Ray data sets: pieces that lie somewhere are written aside where they are."""
+"""XShards as data: pieces that lie somewhere are written aside where they are.
+
+Ray's data sets are tested where there is a Ray: ``tests/orca/xshards/test_contract.py``.
+"""
 
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 import torch
 from torch import nn
@@ -88,28 +90,3 @@ def test_an_estimator_learns_from_shards_what_it_learns_from_arrays():
         return estimator.predict(x)
 
     np.testing.assert_array_equal(train(XShards.partition({"x": x, "y": y}, 3)), train((x, y)))
-
-
-@pytest.fixture(scope="module")
-def ray_data():
-    import ray
-
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-    import ray.data
-
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    yield ray.data
-    ray.shutdown()
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
-def test_a_ray_data_set_is_read_in_its_order(ray_data):
-    table = pa.table({"x": np.arange(ROWS), "z": np.arange(ROWS) / 2, "name": ["a", "b"] * (ROWS // 2)})
-    data = ray_data.from_arrow([table.slice(0, 10), table.slice(10, 0), table.slice(10, 200), table.slice(210)])
-    np.testing.assert_array_equal(values(data), np.arange(ROWS))
-    options = {"shuffle": True, "memory_bytes": SMALL}
-    assert_same_batches(batches(data, 3, **options), batches(data, 1, **options))
-    with pytest.raises(DataError, match="column 'name' holds strings"):
-        values(data, ["name"])
-    tensors = ray_data.from_numpy(np.arange(24.0).reshape(4, 3, 2))
-    np.testing.assert_array_equal(values(tensors, ["data"]), np.arange(24.0).reshape(4, 3, 2))

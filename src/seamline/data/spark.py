@@ -5,19 +5,41 @@ from __future__ import annotations
 import contextlib
 import pickle
 import shutil
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
+from seamline.core import pickling
 from seamline.core.shards import Reading
+from seamline.data.arrow.answers import Answers, Make
 from seamline.data.arrow.shards import ArrowShards, Gathered
 from seamline.data.arrow.staging import Stage
 from seamline.data.arrow.writing import write
 
 _ARROW = "spark.sql.execution.arrow"
+_WIDTHS = {
+    "boolean": 1,
+    "byte": 1,
+    "short": 2,
+    "integer": 4,
+    "long": 8,
+    "float": 4,
+    "double": 8,
+    "decimal": 16,
+    "date": 4,
+    "timestamp": 8,
+    "timestamp_ntz": 8,
+}
+"""Bytes of a value in Arrow's format, for Spark's types whose values are all of one size."""
+_NO_LIMIT = 2**31 - 1
 
 
 class SparkShards(ArrowShards):
@@ -39,15 +61,28 @@ class SparkShards(ArrowShards):
         self._stage = stage = Stage(names, self._columns, reading)
         plain = [self._data[_quoted(name)].alias(f"c{number}") for number, name in enumerate(names)]
         frame = self._data.select(*plain)  # Spark hands over only columns whose names need no quotes
-        with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", "PySpark does not yet fully support pandas", FutureWarning
-            )  # none is used
+        with _without_warning():
             job = frame.mapInArrow(partial(_write_partition, write, stage.target), "manifest binary")
-        limits = {f"{_ARROW}.maxRecordsPerBatch": stage.rows, f"{_ARROW}.maxBytesPerBatch": stage.bytes}
-        with _settings(frame.sparkSession, limits):
+        with _settings(frame.sparkSession, _limits(frame, stage)):
             rows = job.collect()
         return stage.gathered(pickle.loads(row["manifest"]) for row in rows)
+
+    def beside(self, make: Make, batch_rows: int) -> Any:
+        """The DataFrame with the answers beside its rows; computed when somebody asks, where the rows are."""
+        answers = Answers.of(make, self._columns, batch_rows)
+        names = list(self._data.columns)
+        plain = self._data.toDF(*(f"c{number}" for number in range(len(names))))
+        with _without_warning():
+            example = self._data.limit(1).toArrow()
+            fields = answers.fields(_one_batch(example))
+            kinds = from_arrow_schema(pa.schema(fields)).fields
+            schema = StructType(
+                [*plain.schema.fields, *(StructField(f"a{n}", k.dataType) for n, k in enumerate(kinds))]
+            )
+            body = pickling.dumps((answers, names), "the model")
+            path = [str(Path(place).absolute()) for place in sys.path]
+            answered = plain.mapInArrow(partial(_answer_partition, path, body), schema)
+        return answered.toDF(*names, *(each.name for each in fields))
 
     def close(self) -> None:
         if self._stage is not None:
@@ -56,6 +91,22 @@ class SparkShards(ArrowShards):
                 _remove_on_executors(self._data.sparkSession, left)
             self._stage.close()
             self._stage = None
+
+
+def _limits(frame: Any, stage: Stage) -> dict[str, int]:
+    """How much Spark hands over at once.
+
+    Rows of one size are counted. Only where they differ does Spark weigh them: it does so before each row, which takes
+    longer than all the rest of its work.
+    """
+    widths = [_WIDTHS.get(field.dataType.typeName()) for field in frame.schema]
+    known = [width for width in widths if width is not None]
+    alike = len(known) == len(widths)
+    rows = min(stage.rows, max(1, stage.bytes // sum(known))) if alike else stage.rows
+    return {
+        f"{_ARROW}.maxRecordsPerBatch": rows,
+        f"{_ARROW}.maxBytesPerBatch": _NO_LIMIT if alike else stage.bytes,
+    }
 
 
 def _write_partition(write: Callable[..., Any], target: dict[str, Any], batches: Iterator[Any]) -> Iterator[Any]:
@@ -72,6 +123,41 @@ def _write_partition(write: Callable[..., Any], target: dict[str, Any], batches:
 
 
 _write_partition.__module__ = "__main__"  # functions of that module are pickled by value
+
+
+def _answer_partition(path: list[str], body: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+    # Self-contained: it travels by value, because our modules may be found only once it has run.
+    import os
+    import pickle
+    import sys
+
+    from pyspark import TaskContext
+
+    sys.path += [place for place in path if place not in sys.path and os.path.exists(place)]  # noqa: PTH110
+    answers, names = pickle.loads(body)
+    context = TaskContext.get()
+    for batch in batches:
+        answered = answers.beside(batch.rename_columns(names), context.cpus() if context else 1)
+        count = answered.num_columns - len(names)
+        if count:
+            plain = [*(f"c{n}" for n in range(len(names))), *(f"a{n}" for n in range(count))]
+            yield answered.rename_columns(plain)
+
+
+_answer_partition.__module__ = "__main__"
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+
+
+@contextlib.contextmanager
+def _without_warning() -> Iterator[None]:
+    """pyspark warns of every pandas 3, and none is used."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        yield
 
 
 @contextlib.contextmanager

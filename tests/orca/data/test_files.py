@@ -1,10 +1,12 @@
 """Which files a path means, and how they are reached."""
 
 import fsspec
+import pandas as pd
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from seamline.core.errors import UnavailableError
+from seamline.orca.data import read_csv, read_json, read_parquet
 from seamline.orca.data.files import File, find_files
 
 CSV = (".csv",)
@@ -69,6 +71,23 @@ def test_urls_go_through_fsspec():
     fsspec.filesystem("memory").pipe("/bucket/x.csv", b"a\n1\n")
     (file,) = find_files("memory://bucket/*.csv", CSV)
     assert (file.url, file.size, file.read_all()) == ("memory:///bucket/x.csv", 4, b"a\n1\n")
+
+
+@pytest.mark.parametrize("scheme", ["memory://tables", "file://{folder}"])
+def test_tables_are_read_from_urls(folder, scheme):
+    frame = pd.DataFrame({"n": range(40), "text": ["größe", 'a "b",\nc'] * 20})
+    fs, root = fsspec.core.url_to_fs(scheme.format(folder=folder))
+    fs.pipe(f"{root}/t.csv", frame.to_csv(index=False).encode())
+    fs.pipe(f"{root}/t.jsonl", frame.to_json(orient="records", lines=True).encode())
+    fs.pipe(f"{root}/t.parquet", frame.to_parquet(row_group_size=20))
+    url = scheme.format(folder=folder)
+    for shards in (
+        read_csv(f"{url}/t.csv", num_shards=3),
+        read_json(f"{url}/*.jsonl", num_shards=3),
+        read_parquet(url, num_shards=2),
+    ):
+        assert shards.num_partitions() > 1
+        pd.testing.assert_frame_equal(shards.to_pandas(), frame)
 
 
 def test_a_scheme_whose_package_is_missing_says_what_to_install():

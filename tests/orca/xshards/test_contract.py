@@ -1,13 +1,19 @@
 """XShards and what they stand on, in one process, in several, on Spark and on Ray."""
 
+import tempfile
+
 import numpy as np
+import pyarrow as pa
 import pytest
 from pandas.testing import assert_frame_equal
 
-from seamline.core.errors import ShardError
+from seamline.core.errors import DataError, ShardError
+from seamline.data.arrow.staging import PREFIX
 from seamline.orca import OrcaContext, XShards, init_orca_context
 from seamline.testing import CollectionContract, RemoteCollectionContract, XShardsContract
 from seamline.testing.xshards_contract import table
+from tests.data.reading import assert_same_batches
+from tests.data.tables import SMALL, batches, values
 from tests.engines.spark_cluster import LIGHT
 
 CONTEXTS = {
@@ -103,6 +109,27 @@ def test_a_ray_dataset_becomes_frames_block_by_block_and_back(context):
     back = XShards.from_ray(ds)
     assert back.num_partitions() == 2
     assert_frame_equal(back.to_pandas(), frame)
+
+
+@on_ray
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
+def test_a_ray_dataset_is_read_in_its_order_and_leaves_nothing(context, tmp_path, monkeypatch):
+    import ray.data
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(ray.data.DataContext.get_current(), "enable_progress_bars", False)
+    rows = 300
+    whole = pa.table({"x": np.arange(rows), "z": np.arange(rows) / 2, "name": ["a", "b"] * (rows // 2)})
+    parts = [whole.slice(0, 10), whole.slice(10, 0), whole.slice(10, 200), whole.slice(210)]
+    data = ray.data.from_arrow(parts)
+    np.testing.assert_array_equal(values(data), np.arange(rows))
+    options = {"shuffle": True, "memory_bytes": SMALL}
+    assert_same_batches(batches(data, 3, **options), batches(data, 1, **options))
+    with pytest.raises(DataError, match="column 'name' holds strings"):
+        values(data, ["name"])
+    tensors = ray.data.from_numpy(np.arange(24.0).reshape(4, 3, 2))
+    np.testing.assert_array_equal(values(tensors, ["data"]), np.arange(24.0).reshape(4, 3, 2))
+    assert list(tmp_path.glob(f"{PREFIX}*")) == []
 
 
 @on_spark

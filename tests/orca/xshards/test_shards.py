@@ -250,3 +250,27 @@ def test_a_folder_that_is_not_ours_is_not_replaced(tmp_path):
     shards.transform_shard(lambda shard: shard.iloc[:1]).save(tmp_path / "saved", format="arrow")
     assert len(XShards.load(tmp_path / "saved")) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["precious", "saved"]
+
+
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+def test_shards_are_saved_to_any_file_system_and_replaced_at_once(tmp_path, format):
+    nest = {"x": np.arange(12.0).reshape(4, 3), "y": np.arange(4)}
+    for url in (f"memory://{tmp_path.name}/saved", f"file://{tmp_path}/saved"):
+        XShards.partition(FRAME, 3).save(url, format=format)
+        assert_frame_equal(XShards.load(url).to_pandas(), FRAME)
+        with pytest.raises(ShardError, match="by zero"):
+            XShards.partition(FRAME, 3).transform_shard(lambda shard: shard[: 1 // (len(shard) - 1)]).save(url)
+        assert_frame_equal(XShards.load(url).to_pandas(), FRAME)
+        XShards.partition(nest, 2).save(url, format=format)
+        np.testing.assert_array_equal(XShards.load(url).to_pandas()["x"], nest["x"])
+    assert sorted(path.suffix for path in (tmp_path / "saved").iterdir()) == sorted([".json", *[f".{format}"] * 2])
+    assert len(XShards.load(tmp_path / "saved")) == 4
+    with pytest.raises(FileNotFoundError, match="there are no saved shards at memory://"):
+        XShards.load("memory://nowhere/saved")
+
+
+def test_what_was_not_saved_to_its_end_leaves_nothing(tmp_path):
+    mixed = XShards.from_items([1, 2], lambda number: np.ones(2) if number == 1 else [np.ones(2)])
+    with pytest.raises(SeamlineError, match="shards of different structures cannot be saved together"):
+        mixed.save(tmp_path / "saved")
+    assert list(tmp_path.iterdir()) == []

@@ -28,6 +28,11 @@ _ORDER_BYTES = 4
 """What a row's place in the order takes while its window is filled."""
 _BLOCKS = 16
 """Blocks that a window is put together from at least, where they can be that small, so that rows mix."""
+_MIXED = 2**20
+"""Rows that mix well enough: windows become no longer than this if they hold ``_BLOCKS`` blocks and batches then.
+
+A worker that starts has to touch less fresh memory, and it has its first batch sooner.
+"""
 _HELD = 8
 """A table is held whole where that takes at most this part of the buffer; larger ones are faster in windows."""
 
@@ -160,9 +165,12 @@ class ArrowShard:
         fits = needed <= self.reading.memory_bytes // _HELD
         return fits and self.sight is None and not self.reading.every_row_in_order
 
-    @property
+    @cached_property
     def _window_rows(self) -> int:
-        return max(1, self.reading.memory_bytes // _WINDOWS // (self.layout.row_bytes + _ORDER_BYTES))
+        fitting = self.reading.memory_bytes // _WINDOWS // (self.layout.row_bytes + _ORDER_BYTES)
+        indivisible = (size for chunk in self.chunks if not chunk.divisible for size in chunk.blocks)
+        enough = max(_MIXED, _BLOCKS * max(indivisible, default=0), _BLOCKS * self._batch_size)
+        return max(1, min(fitting, enough))
 
     @cached_property
     def _plan(self) -> Together | InOrder | Apart:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import io
 import warnings
@@ -47,7 +48,7 @@ def read_csv(
     if options.get("nrows") is not None and len(files) > 1:
         raise ValueError(f"nrows={options['nrows']} means rows of one file, but there are {len(files)}")
     filled = next((file for file in files if file.size), files[0])
-    reader = CsvReader(_with_dates(filled, options), Column(_text_type(options), "text"))
+    reader = CsvReader(_with_dates(filled, options), Column(_text_type(options.get("dtype_backend")), "text"))
     reader.check_names(filled)
     return read_frames(files, reader, number_of_shards(num_shards, sum(file.size for file in files)), on_error)
 
@@ -207,10 +208,11 @@ def _compression(options: Mapping[str, Any], file: File) -> Any:
     return file.compressed if given == "infer" else given
 
 
-def _text_type(options: Mapping[str, Any]) -> Any:
-    """The type that pandas gives to texts under these options."""
-    backend = {"dtype_backend": options["dtype_backend"]} if "dtype_backend" in options else {}
-    return pd.read_csv(io.StringIO("a\ntext\n"), **backend)["a"].dtype
+@functools.cache
+def _text_type(backend: Any) -> Any:
+    """The type that pandas gives to texts, by default or with a ``dtype_backend``."""
+    options = {} if backend is None else {"dtype_backend": backend}
+    return pd.read_csv(io.StringIO("a\ntext\n"), **options)["a"].dtype
 
 
 def _as_text(options: Mapping[str, Any], names: Sequence[Hashable]) -> dict[str, Any]:

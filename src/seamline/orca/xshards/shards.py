@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,9 +60,9 @@ class XShards(TableShards):
         return cls._adopted(registry.engine("ray"), ds)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> XShards:
-        """What ``save`` has written, shard by shard."""
-        saved = storing.opened(path)
+    def load(cls, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> XShards:
+        """What ``save`` has written, shard by shard; ``path`` may be a URL of any kind that fsspec knows."""
+        saved = storing.opened(path, storage_options)
         return cls.from_items(saved.parts, storing.read, saved)
 
     @classmethod
@@ -166,12 +166,19 @@ class XShards(TableShards):
             self._kept = None
         return self
 
-    def save(self, path: str | os.PathLike[str], *, format: str = "parquet") -> None:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: str = "parquet",
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write one file for each shard into a folder, as ``"parquet"`` or ``"arrow"``; ``XShards.load`` reads it.
 
-        Frames, arrays and nests of arrays can be saved. The folder appears when it is complete.
+        Frames, arrays and nests of arrays can be saved. ``path`` may be a URL, which every worker has to reach. What
+        was saved there before is replaced at once, when all is written.
         """
-        storing.save(self._collection, path, format)
+        storing.save(self._collection, path, format, storage_options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import secrets
-import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
+from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
 from seamline.core import rows, tree
 from seamline.core.collection import Collection
@@ -24,7 +24,8 @@ from seamline.orca.xshards.frames import as_frame
 from seamline.orca.xshards.survey import surveyed
 
 CARD = "shards.json"
-_VERSION = 1
+_PART = "part-"
+_VERSION = 2
 _SHAPE = b"seamline.shapes"
 _FORMATS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "parquet": (lambda table, path: pq.write_table(table, path), lambda path: pq.read_table(path)),
@@ -51,55 +52,104 @@ def tables(shards: Collection) -> tuple[Collection, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
-    """A folder of shards: where its files are and how they are read."""
+class Folder:
+    """Where files lie, on any file system that fsspec knows; credentials travel along and are never shown."""
 
+    url: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str], options: Mapping[str, Any] | None) -> Folder:
+        fs, inside = url_to_fs(os.fspath(path), **(options or {}))  # a relative path becomes an absolute one
+        return cls(fs.unstrip_protocol(inside), options or {})
+
+    @property
+    def name(self) -> str:
+        return self.url.removeprefix("file://")
+
+    def open(self, name: str, mode: Literal["rb", "wb"]) -> Any:
+        """A file of it as a stream, for Arrow too; a disk of this machine needs no detour through Python."""
+        fs, inside = url_to_fs(self.url, **self.options)
+        if mode == "wb":
+            fs.makedirs(inside, exist_ok=True)
+        path = posixpath.join(inside, name)
+        return pa.OSFile(path, mode) if self.url.startswith("file://") else fs.open(path, mode)
+
+    def rename(self, name: str, new: str) -> None:
+        fs, inside = url_to_fs(self.url, **self.options)
+        fs.mv(posixpath.join(inside, name), posixpath.join(inside, new))
+
+    def names(self) -> list[str] | None:
+        """What lies in it; ``None`` if it is not there."""
+        fs, inside = url_to_fs(self.url, **self.options)
+        fs.invalidate_cache()
+        return [posixpath.basename(each) for each in fs.ls(inside, detail=False)] if fs.exists(inside) else None
+
+    def remove(self, names: list[str]) -> None:
+        fs, inside = url_to_fs(self.url, **self.options)
+        for name in names:
+            fs.rm_file(posixpath.join(inside, name))
+        if names and not self.names():
+            fs.rmdir(inside)
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A folder of shards: what its files are called and how they are read."""
+
+    folder: Folder
     parts: tuple[str, ...]
     format: str
     structure: Any
     """``None`` for frames; for arrays a nest with the numbers of columns at its leaves."""
 
 
-def save(shards: Collection, path: str | os.PathLike[str], format: str) -> None:
+def save(
+    shards: Collection, path: str | os.PathLike[str], format: str, options: Mapping[str, Any] | None = None
+) -> None:
+    """Files of new names first, and then the card that names them: who reads finds all of the old or all of the new."""
     if format not in _FORMATS:
         raise ValueError(f"no format {format!r}; there are {', '.join(_FORMATS)}")
-    target = Path(path).absolute()
-    if target.exists() and not (target / CARD).exists():
-        raise SeamlineError(f"{target} exists and was not saved by Seamline; choose another path")
-    unfinished = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
-    unfinished.mkdir(parents=True)
+    folder = Folder.at(path, options)
+    before = folder.names()
+    if before is not None and CARD not in before:
+        raise SeamlineError(f"{folder.name} exists and was not saved by Seamline; choose another path")
+    writing = _Write(folder, format, secrets.token_hex(4))
     try:
-        structures = shards.map(_Write(str(unfinished), format)).collect()
+        structures = shards.map(writing).collect()
         if any(structure != structures[0] for structure in structures):
             raise SeamlineError("shards of different structures cannot be saved together; make them alike")
         card = {
             "version": _VERSION,
             "format": format,
-            "count": len(structures),
+            "parts": [writing.name(number) for number in range(len(structures))],
             "structure": structures[0],
         }
-        (unfinished / CARD).write_text(json.dumps(card))
-        if target.exists():
-            shutil.rmtree(target)
-        unfinished.rename(target)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        with folder.open(f"{writing.token}-{CARD}", "wb") as stream:
+            stream.write(json.dumps(card).encode())
+        folder.rename(f"{writing.token}-{CARD}", CARD)
+    except BaseException:
+        folder.remove([name for name in folder.names() or () if writing.token in name])
+        raise
+    folder.remove([name for name in before or () if name.startswith(_PART)])
 
 
-def opened(path: str | os.PathLike[str]) -> Saved:
-    folder = Path(path).absolute()
-    if not (folder / CARD).exists():
-        raise FileNotFoundError(f"there are no saved shards at {folder}; give the path that save was given")
-    card = json.loads((folder / CARD).read_text())
+def opened(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> Saved:
+    folder = Folder.at(path, options)
+    if CARD not in (folder.names() or ()):
+        raise FileNotFoundError(f"there are no saved shards at {folder.name}; give the path that save was given")
+    with folder.open(CARD, "rb") as stream:
+        card = json.loads(stream.read())
     if card["version"] > _VERSION:
-        raise SeamlineError(f"{folder} was saved by a newer Seamline; upgrade this one")
-    parts = tuple(str(folder / _file(number, card["format"])) for number in range(card["count"]))
-    return Saved(parts, card["format"], card["structure"])
+        raise SeamlineError(f"{folder.name} was saved by a newer Seamline; upgrade this one")
+    numbered = (f"{_PART}{number:05}.{card['format']}" for number in range(card.get("count", 0)))  # of version 1
+    return Saved(folder, tuple(card.get("parts") or numbered), card["format"], card["structure"])
 
 
-def read(path: str, saved: Saved) -> Any:
+def read(name: str, saved: Saved) -> Any:
     """One shard of a folder, as it was."""
-    table = _FORMATS[saved.format][1](path)
+    with saved.folder.open(name, "rb") as stream:
+        table = _FORMATS[saved.format][1](stream)
     if saved.structure is None:
         return table.to_pandas()
     shapes = json.loads(table.schema.metadata[_SHAPE])
@@ -109,13 +159,18 @@ def read(path: str, saved: Saved) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    folder: str
+    folder: Folder
     format: str
+    token: str
 
     def __call__(self, index: int, shard: Any) -> Any:
         structure, table = _taken_apart(shard)
-        _FORMATS[self.format][0](table, str(Path(self.folder) / _file(index, self.format)))
+        with self.folder.open(self.name(index), "wb") as stream:
+            _FORMATS[self.format][0](table, stream)
         return structure
+
+    def name(self, index: int) -> str:
+        return f"{_PART}{index:05}-{self.token}.{self.format}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +187,6 @@ def _as_table(_index: int, frame: Any) -> Any:
 
 def _schema(_index: int, table: Any) -> Any:
     return table.schema
-
-
-def _file(number: int, format: str) -> str:
-    return f"part-{number:05}.{format}"
 
 
 def _taken_apart(shard: Any) -> tuple[Any, Any]:
