@@ -87,9 +87,16 @@ def still_running(pids, within_s):
     deadline = time.monotonic() + within_s
     alive = list(pids)
     while alive and time.monotonic() < deadline:
-        alive = [p for p in alive if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE]
+        alive = [pid for pid in alive if _runs(pid)]
         time.sleep(0.02)
     return alive
+
+
+def _runs(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 class Killer:

@@ -23,9 +23,8 @@ def gone(pids, within_s):
 
 
 def processes_of_workers():
-    """Workers and their guards, found by the entry point on their command line."""
-    return {
-        process.pid
-        for process in psutil.process_iter(["cmdline"])
-        if f"local.{'service'}_worker" in " ".join(process.info["cmdline"] or [])
-    }
+    """Workers and their guards: forks of the nursery of this process, or forks of those."""
+    living = [child for child in psutil.Process().children() if running(child.pid)]
+    nurseries = [child for child in living if "core.nursery" in " ".join(child.cmdline())]
+    found = [fork for nursery in nurseries for fork in nursery.children(recursive=True)]
+    return {fork.pid for fork in found if running(fork.pid)}

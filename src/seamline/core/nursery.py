@@ -34,7 +34,8 @@ _FDS_AT_MOST = 32
 _PASSING = ("PYTEST_CURRENT_TEST", "_")
 """Variables that change all the time and that no library reads while it is imported."""
 _WORTH_SHARING = ("numpy", "pandas", "pyarrow", "torch", "torch.distributed", "torch._dynamo", "torch.nn.parallel")
-_FRAMEWORK = re.compile(r"seamline\.frameworks\.\w+\.framework")
+"""Libraries that take long; a driver that has imported another one of them gets another nursery."""
+_OURS = re.compile(r"seamline\.(core|frameworks|runtimes)\.")
 
 
 class Child:
@@ -46,24 +47,31 @@ class Child:
         self.stdout: IO[bytes] = os.fdopen(stdout, "rb", buffering=0)
         self.stderr: IO[bytes] = os.fdopen(stderr, "rb", buffering=0)
         self._status = status
+        self._asking = threading.Lock()
 
     def poll(self) -> int | None:
-        return self._ended(0)
+        with self._asking:
+            if self.returncode is None and self._has_ended(0):
+                said = self._status.recv(_CODE.size)
+                self.returncode = _CODE.unpack(said)[0] if said else -signal.SIGKILL  # the nursery was killed with it
+            return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        code = self._ended(timeout)
+        if self.returncode is None:
+            self._has_ended(timeout)
+        code = self.poll()
         if code is None:
             raise subprocess.TimeoutExpired("a worker", timeout or 0.0)
         return code
 
     def close(self) -> None:
+        """Ask no more; what it has said can still be read."""
         self._status.close()
 
-    def _ended(self, within_s: float | None) -> int | None:
-        if self.returncode is None and select.select([self._status], [], [], within_s)[0]:
-            said = self._status.recv(_CODE.size)
-            self.returncode = _CODE.unpack(said)[0] if said else -signal.SIGKILL  # the nursery was killed with it
-        return self.returncode
+    def _has_ended(self, within_s: float | None) -> bool:
+        waiting = select.poll()  # not select, which knows few descriptors
+        waiting.register(self._status, select.POLLIN)
+        return bool(waiting.poll(None if within_s is None else 1000 * within_s))
 
 
 class Nursery:
@@ -115,9 +123,6 @@ class Nursery:
         """Fork no more; the nursery goes with the last of its children."""
         self._socket.close()
 
-    def wait(self) -> None:
-        self._process.wait()
-
 
 class _Nurseries:
     """The one of this process that new workers come from, and those whose last children have not gone yet."""
@@ -135,23 +140,24 @@ class _Nurseries:
         return self._pid == os.getpid()
 
     def start(self, module: str, settings: dict[str, Any], fds: Mapping[str, int], variables: dict[str, str]) -> Child:
-        imports = [name for name in sys.modules if name in _WORTH_SHARING or _FRAMEWORK.fullmatch(name)]
+        large = [name for name in _WORTH_SHARING if name in sys.modules]
         environment = {n: v for n, v in machine.environment(variables).items() if n not in _PASSING}
-        kind = environment, sorted(imports), list(sys.path)
+        kind = environment, large, list(sys.path)
         with self._choosing:
             if self._kind != kind or not self._all[-1].lives:
                 for nursery in self._all[-1:]:
                     nursery.close()
-                self._all = [*(nursery for nursery in self._all if nursery.lives), Nursery(variables, imports)]
+                self._all = [
+                    *(nursery for nursery in self._all if nursery.lives),
+                    Nursery(variables, [*large, *filter(_OURS.match, sys.modules)]),
+                ]
                 self._kind = kind
             return self._all[-1].start(module, settings, fds, variables)
 
     def _close(self) -> None:
-        if self.ours:
+        if self.ours:  # they are not waited for: what is closed after this may have children there
             for nursery in self._all:
                 nursery.close()
-            for nursery in self._all:
-                nursery.wait()
 
 
 _here: _Nurseries | None = None
@@ -269,6 +275,7 @@ def _fork(
         for end in pipe:
             os.close(end)
         _become(order, passed)
+        atexit._run_exitfuncs()
         code = 0
     except BaseException as error:
         code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1

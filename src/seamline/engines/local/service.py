@@ -9,7 +9,6 @@ import queue
 import select
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -22,9 +21,9 @@ from typing import Any
 from seamline.core import machine
 from seamline.core.errors import WorkerError
 from seamline.core.failure import how_it_ended, restored
+from seamline.core.nursery import Child, start
 from seamline.core.output import Output, Stream, Teller
 from seamline.core.packet import Packet, receive, send, some
-from seamline.core.process import start
 
 _LOOK_EVERY_S = 0.2
 """How often a silent worker is checked; one that dies is heard at once unless a fork of it holds its socket."""
@@ -88,8 +87,7 @@ class Service:
         self._silent = threading.Event()
         packet = setup if isinstance(setup, Packet) else Packet.of(setup, name)
         self._process, self._socket, self._lifeline = _start(cores, machine.thread_settings(threads) if threads else {})
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
+        self._seen_off = False
         self._outputs = [
             Output(self._process.stdout.fileno(), 0, "stdout", tell or self._print),
             Output(self._process.stderr.fileno(), 0, "stderr", tell or self._print),
@@ -171,9 +169,9 @@ class Service:
                 return
             self._socket.close()
             os.close(self._lifeline)
-            for stream in (self._process.stdout, self._process.stderr):
-                if stream:
-                    stream.close()
+            self._process.stdout.close()
+            self._process.stderr.close()
+            self._process.close()
 
     def _enqueue(self, request: Packet) -> Future[Packet]:
         answer: Future[Packet] = Future()
@@ -241,16 +239,14 @@ class Service:
 
     def _exited(self) -> bool:
         """Whether the worker has ended; its process id stays taken, so that ending its group hits nobody else."""
-        try:
-            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:
-            return True
+        return self._process.poll() is not None
 
     def _end_processes(self) -> None:
         """Kill the worker and what it has started, and see its guard off."""
         with self._ending:
-            if self._process.returncode is not None:
+            if self._seen_off:
                 return
+            self._seen_off = True
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             with contextlib.suppress(BrokenPipeError):  # the guard has gone already
@@ -308,15 +304,13 @@ def _answer(index: int, answer: Future[Packet]) -> Any:
         raise ServiceError(error.worker, error.traceback, index) from error.__cause__
 
 
-def _start(
-    cores: tuple[int, ...] | None, variables: dict[str, str]
-) -> tuple[subprocess.Popen[bytes], socket.socket, int]:
+def _start(cores: tuple[int, ...] | None, variables: dict[str, str]) -> tuple[Child, socket.socket, int]:
     """A worker process, the socket to it, and the descriptor whose end is the worker's."""
     ours, theirs = socket.socketpair()
     lifeline, held = os.pipe()
-    settings = {"socket": theirs.fileno(), "lifeline": lifeline, "cores": cores}
+    fds = {"socket": theirs.fileno(), "lifeline": lifeline}
     try:
-        process = start("seamline.engines.local.service_worker", settings, (theirs.fileno(), lifeline), variables)
+        process = start("seamline.engines.local.service_worker", {"cores": cores}, fds, variables)
     except BaseException:
         ours.close()
         os.close(held)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from seamline.core.errors import RunTimeoutError
-from seamline.core.failure import restored
 from seamline.core.packet import Packet
-from seamline.engines.local.service import Service, ServiceError, ServiceLostError
-from seamline.nano.inference import hosting
+from seamline.engines.local.service import Service
 from seamline.nano.inference.trial import Timing
 
 TURNS = 5
@@ -24,42 +20,16 @@ FAR_SLOWER = 2.0
 NAME = "the plan"
 
 
-class Benches:
-    """The process that contenders are forked from: it has imported what all of them need.
-
-    What it and they print is nobody's concern.
-    """
-
-    def __init__(self, imports: Iterable[str], *, threads: int, timeout_s: float) -> None:
-        self._numbers = itertools.count()
-        self._timeout_s = timeout_s
-        setup = partial(hosting.Host, tuple(imports))
-        self._service = Service(setup, name="the search", threads=threads, tell=lambda rank, stream, line: None)
-
-    def bench(self, setup: Callable[[], Any]) -> Bench:
-        return Bench(self, next(self._numbers), setup, self._timeout_s)
-
-    def ask(self, verb: str, *arguments: Any) -> Any:
-        return self._service.ask(Packet.of((verb, arguments), NAME)).result().open()
-
-    def __enter__(self) -> Benches:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._service.close()
-
-
 class Bench:
-    """A process with one contender on it.
+    """A process with one contender on it; what the contender prints is nobody's concern.
 
     It starts at once, so that several can get ready together; ``with`` waits until it is.
     """
 
-    def __init__(self, benches: Benches, number: int, setup: Callable[[], Any], timeout_s: float) -> None:
-        self._benches, self._number, self._timeout_s = benches, number, timeout_s
+    def __init__(self, setup: Callable[[], Any], *, threads: int, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
         self._warm = False
-        self._open = True
-        benches.ask("start", number, Packet.of(setup, NAME))
+        self._service = Service(setup, name=NAME, threads=threads, tell=lambda rank, stream, line: None)
 
     def warm(self) -> None:
         """Let the first calls, which are slow, not count."""
@@ -72,28 +42,20 @@ class Bench:
         return seconds
 
     def ask(self, wanted: str, *arguments: Any) -> Any:
-        request = Packet.of((wanted, arguments), wanted)
-        return self._opened(self._benches.ask("ask", self._number, request, self._timeout_s))
+        return self._in_time(self._service.ask(Packet.of((wanted, arguments), wanted)).result).open()
 
-    def _opened(self, reply: hosting.Reply) -> Any:
-        found = reply.packet.open()
-        if reply.outcome == "late":
-            raise RunTimeoutError(found)
-        if reply.outcome == "lost":
-            raise ServiceLostError(NAME, found)
-        if reply.outcome == "error":
-            text, body = found
-            raise ServiceError(NAME, text) from restored(body)
-        return found
+    def _in_time(self, get: Callable[[float], Any]) -> Any:
+        try:
+            return get(self._timeout_s)
+        except TimeoutError as error:
+            raise RunTimeoutError(f"more than {self._timeout_s:g} s") from error
 
     def close(self) -> None:
-        if self._open:
-            self._open = False
-            self._benches.ask("end", self._number)
+        self._service.close()
 
     def __enter__(self) -> Bench:
         try:
-            self._opened(self._benches.ask("ready", self._number, self._timeout_s))
+            self._in_time(self._service.wait_until_ready)
         except BaseException:
             self.close()
             raise

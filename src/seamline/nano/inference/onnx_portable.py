@@ -23,8 +23,6 @@ class OnnxPortable:
     flat: None = None
     exact: float = 1e-3
     """How far the answers of a plan in full precision may be from the original's before they are called wrong."""
-    imports: tuple[str, ...] = ()
-    """What the process that contenders are forked from imports beforehand."""
 
     def export(self) -> None:
         """It is what it should become."""

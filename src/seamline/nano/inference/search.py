@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from seamline.core import machine, registry
 from seamline.core.errors import RunTimeoutError, SeamlineError, WorkerError
 from seamline.core.runtime import Goal, Plan
 from seamline.nano.inference import measuring
-from seamline.nano.inference.bench import Bench, Benches, in_turns
+from seamline.nano.inference.bench import Bench, in_turns
 from seamline.nano.inference.measuring import Experiment, Judged
 from seamline.nano.inference.trial import Timing, Trial
 
@@ -42,16 +42,14 @@ class Search:
 
     def run(self) -> list[Trial]:
         """Every trial, the original first."""
-        threads = self.threads or machine.cores().count
-        portable = self.experiment.portable
-        with Benches(portable.imports, threads=threads, timeout_s=self.timeout_s) as benches:
-            starting = benches.bench(partial(measuring.original, self.experiment))
-            with contextlib.suppress(SeamlineError), benches.bench(partial(measuring.exporter, portable)):
+        starting = self._bench(partial(measuring.original, self.experiment))
+        with contextlib.closing(starting):
+            with contextlib.suppress(SeamlineError), self._bench(partial(measuring.exporter, self.experiment.portable)):
                 pass  # the plans that need the exported form say what became of it
             with starting as original, self._bar() as bar:
-                return self._compare(original, benches, bar)
+                return self._compare(original, bar)
 
-    def _compare(self, original: Bench, benches: Benches, bar: Progress) -> list[Trial]:
+    def _compare(self, original: Bench, bar: Progress) -> list[Trial]:
         plans = list(self._plans())
         if self.includes is not None and not plans:
             raise ValueError(f"includes={list(self.includes)} names no plan for this model; without it all are tried")
@@ -60,10 +58,10 @@ class Search:
         reference: Judged = original.ask("judged")
         for plan in plans:
             bar.update(task, description=f"trying {plan.name}")
-            trials.append(plan if isinstance(plan, Trial) else self._try(plan, benches, original, reference, trials))
+            trials.append(plan if isinstance(plan, Trial) else self._try(plan, original, reference, trials))
             bar.advance(task)
         bar.update(task, description="comparing the best")
-        bursts, trials = self._final(benches, original, trials)
+        bursts, trials = self._final(original, trials)
         bar.advance(task)
         timing = Timing(bursts, bursts)
         return [Trial(Plan("original"), "original", timing=timing, score=reference.score, distance=0.0), *trials]
@@ -90,13 +88,13 @@ class Search:
         included = self.includes is None or any(map(matches, self.includes))
         return included and not any(map(matches, self.excludes))
 
-    def _try(self, plan: Plan, benches: Benches, original: Bench, reference: Judged, before: Sequence[Trial]) -> Trial:
+    def _try(self, plan: Plan, original: Bench, reference: Judged, before: Sequence[Trial]) -> Trial:
         folder = self._folder(plan)
         folder.mkdir()
         done = [trial for trial in before if trial.status == "good" and trial.timing is not None]
         best = max(done, key=lambda trial: trial.speedup or 0.0, default=None)
         try:
-            with benches.bench(partial(measuring.built, self.experiment, plan, folder)) as bench:
+            with self._bench(partial(measuring.built, self.experiment, plan, folder)) as bench:
                 judged: Judged = bench.ask("judged")
                 bursts, gave_up = in_turns([original, bench], best.timing if best else None)
         except SeamlineError as error:
@@ -118,7 +116,7 @@ class Search:
             return replace(trial, status="too slow", reason="far slower than the best so far")
         return trial
 
-    def _final(self, benches: Benches, original: Bench, trials: list[Trial]) -> tuple[list[list[float]], list[Trial]]:
+    def _final(self, original: Bench, trials: list[Trial]) -> tuple[list[list[float]], list[Trial]]:
         """Measure the fastest again, all in turns, so that a lucky moment does not win."""
         finalists = _finalists(trials)
         try:
@@ -127,7 +125,7 @@ class Search:
                     partial(measuring.loaded, self.experiment, trial.plan, self._folder(trial.plan))
                     for trial in finalists
                 ]
-                started = [benches.bench(setup) for setup in setups]
+                started = [self._bench(setup) for setup in setups]
                 for bench in started:
                     stack.callback(bench.close)
                 bursts = in_turns([original, *map(stack.enter_context, started)])[0]
@@ -141,6 +139,9 @@ class Search:
 
     def _folder(self, plan: Plan) -> Path:
         return self.folder / plan.name
+
+    def _bench(self, setup: Callable[[], Any]) -> Bench:
+        return Bench(setup, threads=self.threads or machine.cores().count, timeout_s=self.timeout_s)
 
     def _bar(self) -> Progress:
         console = Console()

@@ -34,8 +34,6 @@ class TorchPortable:
     sample: list[torch.Tensor] = field(repr=False)
     varying: tuple[tuple[int, ...], ...] = ()
     """For each input, dimensions beyond the usual whose size is another in other calls of the user's data."""
-    imports: tuple[str, ...] = (__name__, "torch._dynamo")
-    """What the process that contenders are forked from imports beforehand; none of it starts threads of its own."""
 
     @classmethod
     def of(cls, model: nn.Module, call: Call, folder: Path, rows: int | None = None) -> TorchPortable:
