@@ -87,12 +87,17 @@ def test_too_many_workers_are_refused_before_anything_starts(engine, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_there_is_no_jvm_in_this_process_and_nothing_listens_after_a_run(engine):
+def test_no_jvm_is_started_by_this_process_and_nothing_more_listens_after_a_run(engine):
+    def jvms():
+        return [child for child in psutil.Process().children() if child.name() == "java"]
+
+    def listening():
+        return {c.laddr for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+
+    before = jvms(), listening()
     engine.run(lambda world, shard: 0, [0, 0])
     engine.map(lambda item: item, [0, 0])
-    assert not any(c.status == psutil.CONN_LISTEN for c in psutil.Process().net_connections("tcp"))
-    mine = [child for child in psutil.Process().children() if child.name() == "java"]
-    assert mine == []
+    assert (jvms(), listening()) == before
 
 
 def test_the_session_of_the_user_is_used_and_left_running(spark):

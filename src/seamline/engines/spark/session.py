@@ -67,7 +67,7 @@ def start(conf: Mapping[str, str]) -> SparkSession:
             settings[key] = f"{log.option(log.DRIVER)} {conf.get(key, '')}".strip()
     builder = pyspark_session().builder
     folder = jvm.DriverFolder()
-    with _environment(master), _unseen({**folder.conf, **settings}) as seen:
+    with quiet(), _environment(master), _unseen({**folder.conf, **settings}) as seen:
         for key, value in seen.items():
             builder = builder.config(key, value)
         try:
@@ -128,7 +128,10 @@ def _need_packages() -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without pyspark's warning of every pandas 3: columns go by Arrow, and pandas has no part in it."""
+    """Without pyspark's warning of every pandas 3: columns go by Arrow, and pandas has no part in it.
+
+    Where warnings are errors, pyspark would take it for a missing pandas, and Spark Connect would not be there.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         yield
