@@ -90,8 +90,14 @@ class Inventory:
 
 def lives(process):
     with contextlib.suppress(psutil.Error):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        running = process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return running and not is_nursery_of_this_process(process)
     return False
+
+
+def is_nursery_of_this_process(process):
+    """Where workers come from; it stays as long as its driver does, and a program's is noticed when that has ended."""
+    return process.ppid() == os.getpid() and "seamline.core.nursery" in process.cmdline()
 
 
 def words(process):

@@ -1,0 +1,62 @@
+"""A worker killed on a cluster costs time there too: the run ends with the weights of an undisturbed one."""
+
+import pytest
+import torch
+from torch import nn
+
+from seamline.orca import Estimator, RetryPolicy, init_orca_context, stop_orca_context
+from seamline.testing.faults import Kill, Stall
+from tests.orca.networks import ROWS, assert_same_weights, make_network, make_rows
+
+MODES = {"local[2]": {}, "ray": {"cores": 2}}
+FAULTS = [
+    Kill(rank=1, phase="start"),
+    Kill(rank=0, step=6),
+    Kill(rank=1, step=13),
+    Kill(rank=0, phase="checkpoint", step=8),
+    Kill(rank=1, phase="finish"),
+]
+
+
+def fit(model_dir, *faults, **options):
+    model = make_network(dropout=0.3)
+    estimator = Estimator.from_torch(
+        model=model,
+        optimizer=torch.optim.Adam(model.parameters(), lr=0.01),
+        loss=nn.CrossEntropyLoss(),
+        model_dir=model_dir,
+    )
+    settings = {"epochs": 2, "batch_size": 10, "workers": 2, "checkpoint": 4, "verbose": 0, **options}
+    return estimator.fit(make_rows(), faults=faults, retry=RetryPolicy(wait_s=0), **settings)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        return fit(tmp_path_factory.mktemp("undisturbed"))
+
+
+@pytest.fixture(scope="module", params=MODES)
+def cluster(undisturbed, request):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        with init_orca_context(request.param, **MODES[request.param]) as context:
+            yield context
+    stop_orca_context()
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.phase} {fault.step}, rank {fault.rank}")
+def test_a_killed_run_goes_on_to_the_weights_of_an_undisturbed_one(cluster, undisturbed, fault, tmp_path):
+    survivor = fit(tmp_path, fault)
+    assert_same_weights(survivor, undisturbed)
+    survivor.ledger_.check(ROWS)
+
+
+def test_a_worker_that_stalls_is_named(cluster, tmp_path):
+    with pytest.raises(TimeoutError, match=r"missing: worker 1\."):
+        fit(tmp_path, Stall(rank=1, step=3), timeout_s=1)
+
+
+def test_the_same_bits_with_one_worker_or_two(cluster, tmp_path):
+    assert_same_weights(fit(tmp_path / "one", workers=1, deterministic=True), fit(tmp_path / "two", deterministic=True))
