@@ -12,8 +12,6 @@ MODES = {"local[2]": {}, "ray": {"cores": 2}}
 FAULTS = [
     Kill(rank=1, phase="start"),
     Kill(rank=0, step=6),
-    Kill(rank=1, step=13),
-    Kill(rank=0, phase="checkpoint", step=8),
     Kill(rank=1, phase="finish"),
 ]
 

@@ -123,6 +123,11 @@ class Nursery:
         """Fork no more; the nursery goes with the last of its children."""
         self._socket.close()
 
+    def leave(self) -> None:
+        """Close it for a driver that ends: nobody will ask how the nursery did."""
+        self.close()
+        self._process.returncode = self._process.returncode or 0  # else Python warns of a process that still runs
+
 
 class _Nurseries:
     """The one of this process that new workers come from, and those whose last children have not gone yet."""
@@ -157,7 +162,7 @@ class _Nurseries:
     def _close(self) -> None:
         if self.ours:  # they are not waited for: what is closed after this may have children there
             for nursery in self._all:
-                nursery.close()
+                nursery.leave()
 
 
 _here: _Nurseries | None = None
