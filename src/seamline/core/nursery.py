@@ -31,10 +31,14 @@ from seamline.core.process import start as start_fresh
 _SIZE = struct.Struct("!I")
 _CODE = struct.Struct("!i")
 _FDS_AT_MOST = 32
+_QUIET_S = 0.5
+"""After so long without an order nobody is likely to wait for a fork."""
 _PASSING = ("PYTEST_CURRENT_TEST", "_")
 """Variables that change all the time and that no library reads while it is imported."""
-_WORTH_SHARING = ("numpy", "pandas", "pyarrow", "torch", "torch.distributed", "torch._dynamo", "torch.nn.parallel")
+_WORTH_SHARING = ("torch", "torch.distributed", "torch.nn.parallel", "numpy", "torch._dynamo", "pyarrow", "pandas")
 """Libraries that take long; a driver that has imported another one of them gets another nursery."""
+_AT_ONCE = _WORTH_SHARING[:4]
+"""Those that are there before the first fork; the others are imported while nobody waits for one."""
 _OURS = re.compile(r"seamline\.(core|frameworks|runtimes)\.")
 
 
@@ -78,9 +82,11 @@ class Nursery:
     """The process that is forked, as its driver sees it; it ends with the driver, however that ends."""
 
     def __init__(self, variables: Mapping[str, str], imports: list[str]) -> None:
+        first = [*(name for name in imports if name in _AT_ONCE), *filter(_OURS.match, sys.modules)]
+        later = [name for name in imports if name not in first]
         self._socket, theirs = socket.socketpair()
         with theirs:
-            settings = {"socket": theirs.fileno(), "imports": imports}
+            settings = {"socket": theirs.fileno(), "first": first, "later": later}
             self._process = start_fresh(__name__, settings, (theirs.fileno(),), dict(variables))
         for stream in (self._process.stdout, self._process.stderr):
             assert stream is not None
@@ -154,7 +160,7 @@ class _Nurseries:
                     nursery.close()
                 self._all = [
                     *(nursery for nursery in self._all if nursery.lives),
-                    Nursery(variables, [*large, *filter(_OURS.match, sys.modules)]),
+                    Nursery(variables, large),
                 ]
                 self._kind = kind
             return self._all[-1].start(module, settings, fds, variables)
@@ -183,16 +189,15 @@ def start(module: str, settings: dict[str, Any], fds: Mapping[str, int], variabl
 def main() -> None:
     """Entry point of the nursery: import, then fork for each order until the driver is gone."""
     settings = json.loads(sys.argv[1])
-    for name in settings["imports"]:
+    gc.disable()  # what is imported stays, and looking through it again and again takes a fifth of the time
+    for name in settings["first"]:
         importlib.import_module(name)
-    gc.collect()
-    gc.freeze()
     with socket.socket(fileno=settings["socket"]) as driver:
         driver.set_inheritable(False)
-        _serve(driver)
+        _serve(driver, settings["later"])
 
 
-def _serve(driver: socket.socket) -> None:
+def _serve(driver: socket.socket, later: list[str]) -> None:
     wake, woken = os.pipe()
     for end in (wake, woken):
         os.set_blocking(end, False)
@@ -205,7 +210,9 @@ def _serve(driver: socket.socket) -> None:
     while ordering or children:
         statuses = {status: pid for pid, status in children.items()}
         sources: list[Any] = [wake, *statuses, *([driver] if ordering else [])]
-        ready = select.select(sources, [], [])[0]
+        ready = select.select(sources, [], [], _QUIET_S if later else None)[0]
+        if not ready:
+            importlib.import_module(later.pop(0))
         if wake in ready:
             os.read(wake, 4096)
         for status in [each for each in ready if each in statuses]:
@@ -272,6 +279,8 @@ def _fork(
         status.sendall(_CODE.pack(pid))
         return pid, status
     code = 1
+    gc.freeze()
+    gc.enable()
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
