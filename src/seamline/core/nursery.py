@@ -210,7 +210,8 @@ def _serve(driver: socket.socket, later: list[str]) -> None:
     while ordering or children:
         statuses = {status: pid for pid, status in children.items()}
         sources: list[Any] = [wake, *statuses, *([driver] if ordering else [])]
-        ready = select.select(sources, [], [], _QUIET_S if later else None)[0]
+        idle = later and not children  # those would have to share the cores with what is imported
+        ready = select.select(sources, [], [], _QUIET_S if idle else None)[0]
         if not ready:
             importlib.import_module(later.pop(0))
         if wake in ready:
