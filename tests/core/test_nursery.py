@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import psutil
 import pytest
@@ -18,6 +19,7 @@ def main():
     settings = json.loads(sys.argv[1])
     os.write(settings["answer"], json.dumps({
         "pid": os.getpid(), "parent": os.getppid(), "group": os.getpgrp(), "colour": os.environ.get("COLOUR"),
+        "random": [__import__("random").random(), float(__import__("numpy").random.rand())],
         "folder": os.getcwd(), "numpy": "numpy" in sys.modules, "number": settings["number"],
     }).encode())
     print("said")
@@ -42,6 +44,7 @@ def shown(number, variables):
         told = json.loads(answer.read())
     code = child.wait(10)
     said = child.stdout.read()
+    assert child.stderr.read() == b""
     child.stdout.close()
     child.stderr.close()
     child.close()
@@ -61,6 +64,26 @@ def test_each_has_its_own_variables_folder_output_and_exit_code(modules, monkeyp
     assert (second["folder"], code) == (str(modules), 0)
     assert second["parent"] == first["parent"], "both are of one nursery"
     assert second["pid"] != first["pid"]
+
+
+def test_forks_draw_different_random_numbers(modules):
+    draws = [shown(0, {})[0]["random"] for _ in range(3)]
+    assert len({one for one, _ in draws}) == 3
+    assert len({other for _, other in draws}) == 3
+
+
+def test_what_a_nursery_cannot_import_does_not_end_it(modules, monkeypatch):
+    monkeypatch.setitem(sys.modules, "seamline.core.not_there", types.ModuleType("seamline.core.not_there"))
+    monkeypatch.setenv("COLOUR", "blue")  # so that another nursery is needed
+    told, code, _ = shown(3, {})
+    assert (told["colour"], code) == ("blue", 3)
+
+
+def test_a_killed_nursery_is_replaced(modules):
+    parent = psutil.Process(shown(0, {})[0]["parent"])
+    parent.kill()
+    parent.wait(10)
+    assert shown(0, {})[0]["parent"] != parent.pid
 
 
 def test_other_variables_are_another_nursery_and_one_of_a_test_is_none(modules, monkeypatch):

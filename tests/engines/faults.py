@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
+from seamline.core.errors import WorkerError
 from tests.engines.inventory import Inventory
 
 ENDED_WITHIN_S = 10.0
@@ -119,6 +121,18 @@ os.kill(int(notes[rank].read_text().split()[which]), signal.SIGKILL)
     def seconds_since(self):
         assert self.process.wait(10) == 0
         return time.monotonic() - float((self.folder / "killed").read_text())
+
+
+def assert_a_killed_python_is_named(engine, folder):
+    """The Python process of a Spark task is killed: the error says whose, in time, and nothing of the run is left."""
+    killer = Killer(folder, rank=1, which=PARENT)
+    with pytest.raises(WorkerError, match="the Spark task of worker 1 has ended without a word") as caught:
+        engine.run(note_and_wait(folder), [0, 0])
+    assert killer.seconds_since() < ENDED_WITHIN_S
+    assert caught.value.rank == 1
+    first, second = wait_for_notes(folder)
+    assert still_running([*first[:2], *second[:3]], within_s=2) == []
+    assert len(list(folder.glob("*.note"))) == 2, "Spark ran a worker again"
 
 
 @contextlib.contextmanager

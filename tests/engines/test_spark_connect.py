@@ -25,8 +25,8 @@ from tests.engines.connect_server import MODE, connect_server, connect_session
 from tests.engines.faults import (
     ENDED_WITHIN_S,
     JVM,
-    PARENT,
     Killer,
+    assert_a_killed_python_is_named,
     note_and_wait,
     program,
     still_running,
@@ -148,14 +148,7 @@ def test_a_function_may_write_to_what_it_holds_and_the_next_task_does_not_see_it
 
 
 def test_a_killed_python_of_spark_is_named_and_nothing_stays(engine, tmp_path):
-    killer = Killer(tmp_path, rank=1, which=PARENT)
-    with pytest.raises(WorkerError, match="the Spark task of worker 1 has ended without a word") as caught:
-        engine.run(note_and_wait(tmp_path), [0, 0])
-    assert killer.seconds_since() < ENDED_WITHIN_S
-    assert caught.value.rank == 1
-    first, second = wait_for_notes(tmp_path)
-    assert still_running([*first[:2], *second[:3]], within_s=2) == []
-    assert len(list(tmp_path.glob("*.note"))) == 2, "Spark ran a worker again"
+    assert_a_killed_python_is_named(engine, tmp_path)
 
 
 PROGRAM = """

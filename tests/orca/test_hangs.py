@@ -9,7 +9,7 @@ from torch import nn
 from seamline.core.errors import HangError
 from seamline.orca import Estimator
 from seamline.testing.faults import SlowDown, Stall
-from tests.orca.networks import make_network, make_rows
+from tests.orca.networks import ROWS, make_network, make_rows
 
 TIMEOUT_S = 1.0
 
@@ -66,5 +66,5 @@ def test_slow_data_is_named():
 
 
 def test_a_worker_that_is_only_slow_is_waited_for():
-    fit(faults=[SlowDown(rank=1, seconds=TIMEOUT_S / 2, step=8)])
-    fit(faults=[SlowDown(rank=1, seconds=0.4, step=8)], timeout_s=None)
+    fit(faults=[SlowDown(rank=1, seconds=TIMEOUT_S / 2, step=8)]).ledger_.check(ROWS)
+    fit(faults=[SlowDown(rank=1, seconds=0.4, step=8)], timeout_s=None).ledger_.check(ROWS)

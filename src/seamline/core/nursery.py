@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from seamline.core import machine
+from seamline.core.errors import SeamlineError
 from seamline.core.process import start as start_fresh
 
 _SIZE = struct.Struct("!I")
@@ -90,7 +91,7 @@ class Nursery:
             self._process = start_fresh(__name__, settings, (theirs.fileno(),), dict(variables))
         for stream in (self._process.stdout, self._process.stderr):
             assert stream is not None
-            stream.close()  # it has nothing to say that a worker would not say
+            stream.close()
 
     @property
     def lives(self) -> bool:
@@ -163,7 +164,14 @@ class _Nurseries:
                     Nursery(variables, large),
                 ]
                 self._kind = kind
-            return self._all[-1].start(module, settings, fds, variables)
+            try:
+                return self._all[-1].start(module, settings, fds, variables)
+            except (EOFError, OSError) as error:
+                self._kind = None  # the next one is asked of another nursery
+                raise SeamlineError(
+                    "the process that workers are forked from has ended or was killed (when memory runs out the system "
+                    "does this: try fewer workers); the next run starts another"
+                ) from error
 
     def _close(self) -> None:
         if self.ours:  # they are not waited for: what is closed after this may have children there
@@ -190,11 +198,25 @@ def main() -> None:
     """Entry point of the nursery: import, then fork for each order until the driver is gone."""
     settings = json.loads(sys.argv[1])
     gc.disable()  # what is imported stays, and looking through it again and again takes a fifth of the time
+    _say_nothing()
     for name in settings["first"]:
-        importlib.import_module(name)
+        _import(name)
     with socket.socket(fileno=settings["socket"]) as driver:
         driver.set_inheritable(False)
         _serve(driver, settings["later"])
+
+
+def _say_nothing() -> None:
+    """Libraries may talk while they are imported, and nobody listens; workers have outputs of their own."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nowhere, number)
+    os.close(nowhere)
+
+
+def _import(name: str) -> None:
+    with contextlib.suppress(Exception):  # a worker that needs it tries again, and tells its driver
+        importlib.import_module(name)
 
 
 def _serve(driver: socket.socket, later: list[str]) -> None:
@@ -213,7 +235,7 @@ def _serve(driver: socket.socket, later: list[str]) -> None:
         idle = later and not children  # those would have to share the cores with what is imported
         ready = select.select(sources, [], [], _QUIET_S if idle else None)[0]
         if not ready:
-            importlib.import_module(later.pop(0))
+            _import(later.pop(0))
         if wake in ready:
             os.read(wake, 4096)
         for status in [each for each in ready if each in statuses]:
@@ -289,16 +311,24 @@ def _fork(
             each.close()
         for end in pipe:
             os.close(end)
-        _become(order, passed)
+        code = _lived(order, passed)
         atexit._run_exitfuncs()
-        code = 0
-    except BaseException as error:
-        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
-        sys.excepthook(type(error), error, error.__traceback__)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _lived(order: dict[str, Any], passed: dict[str, int]) -> int:
+    """The exit code of a life as the fork of an order."""
+    try:
+        _become(order, passed)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    return 0
 
 
 def _become(order: dict[str, Any], passed: dict[str, int]) -> None:
@@ -313,4 +343,6 @@ def _become(order: dict[str, Any], passed: dict[str, int]) -> None:
     sys.path[:] = order["path"]
     sys.argv[1:] = [json.dumps({**order["settings"], **passed})]
     random.seed()
+    if "numpy.random" in sys.modules:  # its generator was made by the nursery, and forks would draw alike
+        sys.modules["numpy.random"].seed()
     importlib.import_module(order["module"]).main()

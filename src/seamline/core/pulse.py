@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -63,7 +64,8 @@ class Heart:
             still_s = time.monotonic() - since
             known = frame is not None and still_s > self._timeout_s / 4
             stack = _stack(frame) if known else ""
-            self._world.report(Pulse(self.step, still_s, known and _waits(frame), stack))
+            with contextlib.suppress(OSError):  # the driver is gone, which the worker finds out itself
+                self._world.report(Pulse(self.step, still_s, known and _waits(frame), stack))
             del frame
 
     def _busy(self) -> float:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from ray.data import Dataset
 
-from seamline.core import pickling
+from seamline.core.by_value import carried
 from seamline.core.shards import Reading
 from seamline.data.arrow.answers import Answers, Make
 from seamline.data.arrow.shards import ArrowShards, Gathered
@@ -42,8 +41,7 @@ class RayShards(ArrowShards):
     def beside(self, make: Make, batch_rows: int) -> Dataset:
         """The data set with the answers beside its rows; computed when somebody asks, where the blocks are."""
         answers = Answers.of(make, self._columns, batch_rows)
-        path = [str(Path(place).absolute()) for place in sys.path]
-        answering = partial(_answer_block, path, pickling.dumps(answers, "the model"))
+        answering = carried(answer_block, answers, "the model")
         whole = {"batch_size": None, "batch_format": "pyarrow", "zero_copy_batch": True}
         answered: Dataset = self._data.map_batches(answering, **whole)
         return answered
@@ -70,18 +68,10 @@ def _write_block(write: Any, target: dict[str, Any], table: Any) -> Any:
     return pa.table({"manifest": pa.array(rows, pa.binary())})
 
 
-def _answer_block(path: list[str], body: bytes, table: Any) -> Any:
-    import os
-    import pickle
-    import sys
+_write_block.__module__ = "__main__"  # functions of that module are pickled by value
 
-    import pyarrow as pa
 
-    sys.path += [place for place in path if place not in sys.path and os.path.exists(place)]  # noqa: PTH110
-    answers = pickle.loads(body)
+def answer_block(answers: Answers, table: pa.Table) -> pa.Table:
+    """A block with the answers beside its rows."""
     batches = [answers.beside(batch, 1) for batch in table.combine_chunks().to_batches()]
     return pa.Table.from_batches(batches) if batches else table
-
-
-_answer_block.__module__ = "__main__"
-_write_block.__module__ = "__main__"  # functions of that module are pickled by value

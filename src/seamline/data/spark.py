@@ -5,19 +5,18 @@ from __future__ import annotations
 import contextlib
 import pickle
 import shutil
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from seamline.core import pickling
+from seamline.core.by_value import carried
 from seamline.core.shards import Reading
 from seamline.data.arrow.answers import Answers, Make
 from seamline.data.arrow.shards import ArrowShards, Gathered
@@ -79,9 +78,7 @@ class SparkShards(ArrowShards):
             schema = StructType(
                 [*plain.schema.fields, *(StructField(f"a{n}", k.dataType) for n, k in enumerate(kinds))]
             )
-            body = pickling.dumps((answers, names), "the model")
-            path = [str(Path(place).absolute()) for place in sys.path]
-            answered = plain.mapInArrow(partial(_answer_partition, path, body), schema)
+            answered = plain.mapInArrow(carried(answer_partition, (answers, names), "the model"), schema)
         return answered.toDF(*names, *(each.name for each in fields))
 
     def close(self) -> None:
@@ -125,16 +122,9 @@ def _write_partition(write: Callable[..., Any], target: dict[str, Any], batches:
 _write_partition.__module__ = "__main__"  # functions of that module are pickled by value
 
 
-def _answer_partition(path: list[str], body: bytes, batches: Iterator[Any]) -> Iterator[Any]:
-    # Self-contained: it travels by value, because our modules may be found only once it has run.
-    import os
-    import pickle
-    import sys
-
-    from pyspark import TaskContext
-
-    sys.path += [place for place in path if place not in sys.path and os.path.exists(place)]  # noqa: PTH110
-    answers, names = pickle.loads(body)
+def answer_partition(orders: tuple[Answers, list[str]], batches: Iterator[Any]) -> Iterator[Any]:
+    """The batches of one partition with the answers beside them, under names that need no quotes."""
+    answers, names = orders
     context = TaskContext.get()
     for batch in batches:
         answered = answers.beside(batch.rename_columns(names), context.cpus() if context else 1)
@@ -142,9 +132,6 @@ def _answer_partition(path: list[str], body: bytes, batches: Iterator[Any]) -> I
         if count:
             plain = [*(f"c{n}" for n in range(len(names))), *(f"a{n}" for n in range(count))]
             yield answered.rename_columns(plain)
-
-
-_answer_partition.__module__ = "__main__"
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -19,24 +19,22 @@ from seamline.core.events import Callback
 from seamline.core.fault import Fault
 from seamline.core.framework import Feed, Framework, Job, Outcome, Part, Recipe, Saving, State
 from seamline.core.ledger import Ledger
-from seamline.core.logical import LOGICAL_WORKERS, LogicalShard
 from seamline.core.pulse import Watch
 from seamline.core.retry import RetryPolicy
-from seamline.core.shards import BUFFER_BYTES, Columns, Reading, Shard, Shards, beside, put_away, signature_of
+from seamline.core.shards import BUFFER_BYTES, Columns, Reading, beside
 from seamline.core.size import in_bytes
 from seamline.core.sync import Sync
 from seamline.core.tuning import Tuning
 from seamline.orca import worker
+from seamline.orca.feeding import READING_BATCH, feeds, to_read
 from seamline.orca.launching import launch, persevere, workers_of_context
 from seamline.orca.progress import display
 
 ColumnNames = Sequence["str | Sequence[str]"]
 Categories = Mapping[str, Sequence[Any]]
 
-TRAINING_BATCH = 32
-READING_BATCH = 256
 WAIT_S = 1800.0
-"""Rows in a batch where neither the user nor the data says."""
+"""How long workers wait for each other where the user does not say."""
 
 
 class Estimator:
@@ -140,14 +138,9 @@ class Estimator:
         columns = Columns(features=feature_cols, labels=label_cols, na=na, categories=categories or {})
         reading = Reading(batch_size=batch_size, shuffle=shuffle, seed=seed, **self._reading(memory, cache_dir))
         with ExitStack() as aside:
-            parts = _logical_workers(deterministic, workers) or workers
-            train, signature = self._split_to_train(data, columns, reading, parts, aside)
-            validation: Sequence[Shard | None] = [None] * workers
-            if validation_data is not None:
-                validation = self._split_to_read(registry.shards(validation_data, columns), reading, parts, aside)
-            if deterministic:
-                signature["logical_workers"] = parts
-                train, validation = _shared(train, workers), _shared(validation, workers)
+            fed, signature = feeds(
+                data, validation_data, columns, reading, workers=workers, deterministic=deterministic, aside=aside
+            )
             job = Job(
                 epochs=epochs,
                 first_epoch=self._epochs_trained(),
@@ -160,18 +153,24 @@ class Estimator:
                 timeout_s=timeout_s,
                 faults=tuple(faults),
             )
-            feeds = [Feed(*pair) for pair in zip(train, validation, strict=True)]
-            recipe = self._trained_recipe()
-            with display(verbose) as show:
+            self._take_home(self._train(job, fed, RetryPolicy.of(retry), verbose), callbacks)
+        return self
 
-                def attempt(number: int) -> Outcome:
-                    watched = show if timeout_s is None else Watch(show, workers, timeout_s)
-                    this = job if number == 0 else replace(job, attempt=number, saving=self._gone_on(job.saving))
-                    task = partial(worker.fit, framework=self.framework, recipe=recipe, job=this)
-                    outcome: Outcome = launch(task, feeds, listen=watched)[0]
-                    return outcome
+    def _train(self, job: Job, fed: Sequence[Feed], retry: RetryPolicy, verbose: int) -> Outcome:
+        """One run, started again after losses as often as the policy pays for."""
+        recipe = self._trained_recipe()
+        with display(verbose) as show:
 
-                outcome = persevere(attempt, RetryPolicy.of(retry), show)
+            def attempt(number: int) -> Outcome:
+                listen = show if job.timeout_s is None else Watch(show, len(fed), job.timeout_s)
+                this = job if number == 0 else replace(job, attempt=number, saving=self._gone_on(job.saving))
+                task = partial(worker.fit, framework=self.framework, recipe=recipe, job=this)
+                outcome: Outcome = launch(task, fed, listen=listen)[0]
+                return outcome
+
+            return persevere(attempt, retry, show)
+
+    def _take_home(self, outcome: Outcome, callbacks: Sequence[Callback]) -> None:
         self._learn(outcome.state)
         earlier = [epoch for epoch in getattr(self, "history_", ()) if epoch["epoch"] <= outcome.first_epoch]
         self.history_: list[dict[str, float]] = [*earlier, *outcome.history]
@@ -179,7 +178,6 @@ class Estimator:
         self._fits += 1
         for callback, attributes in zip(callbacks, outcome.callbacks, strict=True):
             vars(callback).update(attributes)
-        return self
 
     def evaluate(
         self,
@@ -195,14 +193,13 @@ class Estimator:
         workers: int | None = None,
     ) -> dict[str, float]:
         """Loss and metrics over all rows, exact whatever the number of workers."""
-        workers = workers_of_context(workers)
+        workers = self._ready_to_read(self.recipe, workers, batch_size)
         columns = Columns(features=feature_cols, labels=label_cols, na=na, categories=categories or {})
         reading = Reading(batch_size=batch_size, **self._reading(memory, cache_dir))
         task = partial(worker.evaluate, framework=self.framework, recipe=self._trained_recipe())
         with ExitStack() as aside:
-            scores: dict[str, float] = launch(
-                task, self._split_to_read(registry.shards(data, columns), reading, workers, aside)
-            )[0]
+            shards = to_read(registry.shards(data, columns), reading, workers, aside)
+            scores: dict[str, float] = launch(task, shards)[0]
         return scores
 
     def predict(
@@ -228,16 +225,15 @@ class Estimator:
         inputs_alone = (data, None) if isinstance(data, tuple) else data
         columns = Columns(features=feature_cols, na=na, categories=categories or {})
         recipe = self._trained_recipe() if model is None else replace(self.recipe, model=model, start=None)
+        workers = self._ready_to_read(recipe, workers, batch_size)
         shards = registry.shards(inputs_alone, columns)
         answer_beside = beside(shards)
         if answer_beside is not None:
-            self._library.check(recipe, to_train=False)
             return answer_beside(partial(worker.answering, self.framework, recipe), batch_size or READING_BATCH)
-        workers = workers_of_context(workers)
         reading = Reading(batch_size=batch_size, **self._reading(memory, cache_dir))
         task = partial(worker.predict, framework=self.framework, recipe=recipe)
         with ExitStack() as aside:
-            parts = launch(task, self._split_to_read(shards, reading, workers, aside))
+            parts = launch(task, to_read(shards, reading, workers, aside))
         return _in_order([part for some in parts for part in some])
 
     def get_model(self) -> Any:
@@ -283,31 +279,12 @@ class Estimator:
         self._library.take_home(self.recipe, state)
         self.state_ = state
 
-    def _split_to_train(
-        self, data: Any, columns: Columns, reading: Reading, workers: int, aside: ExitStack
-    ) -> tuple[list[Shard], dict[str, Any]]:
-        shards = registry.shards(data, columns)
-        aside.callback(put_away, shards)
-        if shards.batch_size and reading.batch_size and shards.batch_size != reading.batch_size:
-            raise ValueError(
-                f"batch_size={reading.batch_size}, but the data comes in batches of {shards.batch_size}; "
-                "leave batch_size out, or change it where the batches are made"
-            )
-        size = shards.batch_size or reading.batch_size or TRAINING_BATCH
-        if size < workers:
-            raise ValueError(
-                f"batch_size={size} is smaller than workers={workers}; "
-                "every worker needs at least one row of each batch"
-            )
-        parts = shards.split(workers, replace(reading, batch_size=size))
-        return parts, {"batch_size": size, "shuffle": reading.shuffle, **signature_of(shards)}
-
-    def _split_to_read(self, shards: Shards, reading: Reading, workers: int, aside: ExitStack) -> list[Shard]:
-        _at_least_one(workers=workers, batch_size=reading.batch_size)
-        self._library.check(self.recipe, to_train=False)
-        aside.callback(put_away, shards)
-        size = reading.batch_size or READING_BATCH
-        return shards.split(workers, replace(reading, batch_size=size, shuffle=False, every_row_in_order=True))
+    def _ready_to_read(self, recipe: Recipe, workers: int | None, batch_size: int | None) -> int:
+        """The number of workers, once it is known that nothing speaks against them."""
+        count = workers_of_context(workers)
+        _at_least_one(workers=count, batch_size=batch_size)
+        self._library.check(recipe, to_train=False)
+        return count
 
     def _reading(self, memory: int | str, cache_dir: str | os.PathLike[str] | None) -> dict[str, Any]:
         size = in_bytes(memory) if isinstance(memory, str) else memory
@@ -347,23 +324,6 @@ class Estimator:
             return saving
         ModelDirectory(self.model_dir).clean()
         return replace(saving, resume=checkpoint.newest(saving.folder) or saving.resume)
-
-
-def _logical_workers(wish: bool | int, workers: int) -> int | None:
-    if not wish:
-        return None
-    count = LOGICAL_WORKERS if wish is True else wish
-    if count < workers or count & (count - 1):
-        raise ValueError(
-            f"deterministic={count} logical workers for workers={workers}: take a power of two that is not smaller"
-        )
-    return count
-
-
-def _shared(shards: Sequence[Shard | None], workers: int) -> list[Any]:
-    """The shards of logical workers, for real ones."""
-    parts = [shard for shard in shards if shard is not None]
-    return list(LogicalShard.of(parts, workers)) if parts else [None] * workers
 
 
 def _in_order(parts: Sequence[Part]) -> Any:

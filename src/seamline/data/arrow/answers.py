@@ -61,6 +61,7 @@ class Answers:
         if not len(example):
             raise DataError("the table has no rows, so what the model would say of them cannot be found out")
         answered = self.beside(example)
+        _made.clear()  # rows are answered elsewhere, so the model need not stay here
         if not len(answered):
             raise DataError("the first rows have missing values and are left out; fill them, or put others first")
         return [answered.schema.field(number) for number in range(example.num_columns, answered.num_columns)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from importlib.util import find_spec
 from io import BytesIO
@@ -35,12 +36,10 @@ def decoded(data: bytes, name: str, size: Size | None = None) -> Pixels:
     from PIL import Image
 
     if size is None and data.startswith(b"\xff\xd8\xff"):
-        try:
+        with contextlib.suppress(ValueError):  # something that Pillow is less strict about, or calls by its name
             if simplejpeg.decode_jpeg_header(data)[2] not in ("CMYK", "YCCK"):
                 pixels: Pixels = simplejpeg.decode_jpeg(data, "RGB")
                 return pixels
-        except ValueError:
-            pass  # something that Pillow is less strict about, or calls by its name
     try:
         with Image.open(BytesIO(data)) as image:
             picture = image.convert("RGB")

@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from seamline.core import tree
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -97,19 +99,12 @@ def _rebuilt(value: Any, leaf: Callable[[Any], Any], finish: Callable[[Record], 
 
 def paths(structure: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every leaf with a name a person recognises; nothing at all is no leaf."""
-    if structure is None:
-        return
-    if isinstance(structure, Record):
-        for name, part in structure.parts.items():
-            yield from paths(part, f"{prefix}.{name}")
-    elif isinstance(structure, dict):
-        for key, part in structure.items():
-            yield from paths(part, f"{prefix}[{key!r}]")
-    elif isinstance(structure, (list, tuple)):
-        for index, part in enumerate(structure):
-            yield from paths(part, f"{prefix}[{index}]")
-    else:
-        yield prefix, structure
+    for name, leaf in tree.paths(structure, prefix):
+        if isinstance(leaf, Record):
+            for part, value in leaf.parts.items():
+                yield from paths(value, f"{name}.{part}")
+        else:
+            yield name, leaf
 
 
 def to_json(structure: Any) -> Any:
