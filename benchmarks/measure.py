@@ -1,5 +1,6 @@
 """Measuring on machines that others use too: interleaved repeats, ratios, and a word on the load."""
 
+import compileall
 import json
 import os
 import statistics
@@ -24,6 +25,8 @@ def run_program(command, **variables):
 
 def interleaved(programs, repeats):
     """Results of each program, taken in turns so that noise meets all of them alike."""
+    for folder in ("src", "benchmarks"):  # as an installer does, whose packages the others are
+        compileall.compile_dir(ROOT / folder, quiet=2)
     results = {name: [] for name in programs}
     for turn in range(repeats):
         names = list(programs) if turn % 2 == 0 else list(reversed(programs))

@@ -53,14 +53,14 @@ def test_what_is_hardly_faster_or_slower_changes_nothing(other):
 @pytest.mark.parametrize("settings", [[PLAIN, BF16], [PLAIN, LAST, BF16]], ids=len)
 @pytest.mark.parametrize("steps", [80, 100, 120, 130, 200, 399, 5000])
 def test_comparing_takes_no_more_than_its_share_of_the_steps(settings, steps):
-    run = Run(dict.fromkeys(settings, 0.01), steps)
-    fewest = 2 * len(settings)  # one step of each that warms it up, and one that counts
+    run = Run(dict.fromkeys(settings, 0.1), steps)
+    fewest = 2 * len(settings) + 1  # one step of each that warms it up, one that counts, and one to see how long it is
     assert fewest <= run.compared <= max(fewest, SHARE_OF_RUN * steps)
 
 
 def test_comparing_slow_steps_ends_with_the_first_answer():
     run = Run({PLAIN: 40.0, BF16: 30.0}, 20, math.inf)
-    assert run.compared == 4
+    assert run.compared == 5
     assert run.choice.chosen == BF16
 
 
@@ -69,6 +69,12 @@ def test_a_run_of_a_few_steps_is_left_alone(steps):
     run = Run({PLAIN: 1.0, LAST: 0.1, BF16: 0.1}, steps)
     assert (run.compared, set(run.taken), run.applied) == (0, {PLAIN}, [])
     assert run.said == [f"training runs as it is: {steps} steps are too few to measure anything"]
+
+
+def test_a_run_that_is_over_in_a_moment_is_left_alone():
+    run = Run({PLAIN: 0.003, BF16: 0.001}, 400)
+    assert (run.compared, set(run.taken), run.applied) == (2, {PLAIN}, [])
+    assert run.said == ["training runs as it is: the run is over within 2 s"]
 
 
 def test_where_there_is_no_choice_nothing_is_measured_or_said():

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from seamline.core import machine
 from seamline.nano.torch import Trainer
+from seamline.nano.torch.training import choice
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The '.*_dataloader' does not have many workers",
@@ -339,7 +340,9 @@ class OnlyFloat(nn.Module):
         return out
 
 
-def test_a_setting_that_does_not_work_costs_nothing_but_a_line(tmp_path, caplog):
+def test_a_setting_that_does_not_work_costs_nothing_but_a_line(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(choice, "SHORTEST_RUN_S", 0.0)
+
     def fitted(trainer):
         torch.manual_seed(0)
         model = OnlyFloat()

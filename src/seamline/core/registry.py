@@ -84,22 +84,26 @@ _OURS: dict[Kind, tuple[Entry, ...]] = {
         Entry("duckdb", "seamline.data.duckdb:DuckShards", "duckdb", "data"),
         Entry("datasets", "seamline.data.hugging_face:HuggingFaceShards", "datasets", "data"),
         Entry("pyarrow", "seamline.data.tables:TableShards", "pyarrow"),
-        Entry("xshards", "seamline.data.staged:StagedShards"),
-        Entry("parquet", "seamline.data.parquet:ParquetShards"),
+        Entry("xshards", "seamline.data.staged:StagedShards", "seamline.orca.xshards"),
         Entry("torch", "seamline.data.torch:LoaderShards", "torch", "torch"),
         Entry("tf.data", "seamline.data.tf_data:TfDataShards", "tensorflow", "keras"),
         Entry("pandas", "seamline.data.pandas:FrameShards", "pandas"),
         Entry("arrays", "seamline.data.arrays:ArrayShards"),
+        Entry("parquet", "seamline.data.parquet:ParquetShards"),
         Entry("creator", "seamline.data.creator:CreatorShards"),
     ),
 }
+
+
+_entry_points = cache(entry_points)
+"""Looking through all that is installed takes a moment."""
 
 
 @cache
 def entries(kind: Kind) -> dict[str, Entry]:
     """Everything of a kind by name: ours, and what other packages brought."""
     found = {entry.name: entry for entry in _OURS[kind]}
-    for point in entry_points(group=f"seamline.{kind}"):
+    for point in _entry_points().select(group=f"seamline.{kind}"):
         found.setdefault(point.name, Entry(point.name, point.value))
     return found
 

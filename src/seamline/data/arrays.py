@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,8 @@ class ArrayShards:
 
     @staticmethod
     def accepts(data: object) -> bool:
+        if isinstance(data, list) and data and all(isinstance(each, (str, os.PathLike)) for each in data):
+            return False  # files
         return isinstance(data, (list, tuple, dict, Mapping)) or hasattr(data, "__array__")
 
     def split(self, workers: int, reading: Reading) -> list[Shard]:

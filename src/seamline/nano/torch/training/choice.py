@@ -27,6 +27,8 @@ WORTH_IT = 1.05
 """A candidate must be this much faster than the program as it is: below that it is noise, and not worth a change."""
 SHORTEST_RUN = 4
 """Steps for each candidate that a run must have to compare anything. No step of a comparison is lost."""
+SHORTEST_RUN_S = 2.0
+"""What a run must last: the first step of a candidate prepares its kernels, which takes a noticeable part of less."""
 
 Compile = bool | Literal["auto"]
 
@@ -97,7 +99,7 @@ class Choice:
             self._consider_compiling(settings[0], None)
 
     def _compare(self, settings: Sequence[Setting]) -> None:
-        affordable = self._steps_left * SHARE_OF_RUN / len(settings) - 1
+        affordable = (self._steps_left * SHARE_OF_RUN - 1) / len(settings) - 1
         self._rounds = max(1, int(min(ROUNDS, affordable)))
         self._seconds: dict[Setting, list[float]] = {setting: [] for setting in settings}
         self._turn = 0
@@ -106,7 +108,7 @@ class Choice:
     def next_step(self) -> None:
         """Bring the model into the setting of the step to come."""
         if self.chosen is None:
-            self._switch(list(self._seconds)[self._turn % len(self._seconds)])
+            self._switch(list(self._seconds)[max(0, self._turn - 1) % len(self._seconds)])  # the first one twice
             self._step_began = self._clock()
 
     def step_done(self) -> None:
@@ -115,7 +117,9 @@ class Choice:
             return
         self._seconds[self.current].append(self._clock() - self._step_began)
         self._turn += 1
-        if self._turn % len(self._seconds) == 0 and self._enough():
+        if self._turn == 2 and self._agree(self._over_soon()):
+            self._keep(self.current, f"the run is over within {SHORTEST_RUN_S:g} s")
+        elif self._turn > 1 and (self._turn - 1) % len(self._seconds) == 0 and self._enough():
             setting, why = self._agree(self._fastest())
             self._consider_compiling(setting, why)
 
@@ -130,8 +134,12 @@ class Choice:
         self._turn = 0
         return True
 
+    def _over_soon(self) -> bool:
+        left_s = self._steps_left * self._seconds[self.current][-1]
+        return self._compile is not True and left_s < SHORTEST_RUN_S
+
     def _enough(self) -> bool:
-        measured = self._turn // len(self._seconds) - 1
+        measured = (self._turn - 1) // len(self._seconds) - 1
         out_of_time = measured >= 1 and self._clock() - self._began > LONGEST_S
         return bool(self._agree(measured >= self._rounds or out_of_time))
 
