@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from seamline.core.collection import Collection
+from seamline.core.errors import WorkerLostError
 from seamline.core.world import World
 
 Shard = TypeVar("Shard")
@@ -19,6 +20,9 @@ Block = bytes | bytearray | memoryview
 
 Listener = Callable[[int, object], None]
 """Called on the driver with a worker's rank and what it reported."""
+
+Replace = Callable[[WorkerLostError], bool]
+"""Called on the driver when a worker is lost: whether another should take its place."""
 
 
 class Broadcast(Protocol[Held]):
@@ -39,17 +43,24 @@ class Engine(Protocol):
 
     name: str
 
+    def warm_up(self, size: int) -> None:
+        """Begin what ``size`` workers will need, while their driver still prepares their work; returns at once."""
+        ...
+
     def run(
         self,
         task: Callable[[World, Shard], Result],
         shards: Sequence[Shard],
         *,
         listen: Listener | None = None,
+        replace: Replace | None = None,
     ) -> list[Result]:
         """Run ``task(world, shard)`` once for each shard, all at the same time.
 
         Results come back in rank order. When a worker raises or dies, the others are stopped and
-        ``WorkerError`` carries the rank and the traceback of the one that failed first.
+        ``WorkerError`` carries the rank and the traceback of the one that failed first. An engine that can start a
+        single worker asks ``replace`` first when one was lost; if another may take its place, the others stay, hear of
+        the loss by ``PeerLostError``, and meet it after ``World.renew``.
         """
         ...
 

@@ -55,6 +55,13 @@ class Note:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint is complete."""
+
+    step: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """Where a run is; reported to the driver a few times a second, and at the end of each epoch."""

@@ -89,6 +89,13 @@ class Outcome:
     callbacks: list[dict[str, Any]]
 
 
+@dataclass(slots=True)
+class Held:
+    """What a worker keeps of a run in memory while peers that were lost are replaced; only its framework looks in."""
+
+    session: Any = None
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """A worker's predictions for some rows, with their place in the whole."""
@@ -115,8 +122,11 @@ class Framework(Protocol):
         """Connect this worker to its peers over the library's own transport; part from them on exit."""
         ...
 
-    def fit(self, recipe: Recipe, feed: Feed, job: Job, world: World) -> Outcome:
-        """Train on this worker's share of the data, in step with the other workers."""
+    def fit(self, recipe: Recipe, feed: Feed, job: Job, world: World, held: Held) -> Outcome:
+        """Train on this worker's share of the data, in step with the other workers.
+
+        When a peer is lost this raises ``PeerLostError``, and is called again among new peers with what it has held.
+        """
         ...
 
     def evaluate(self, recipe: Recipe, shard: Shard, world: World) -> dict[str, float]:

@@ -95,3 +95,10 @@ class _LogicalWorld:
 
     def report(self, message: object) -> None:
         self.real.report(message)
+
+    @property
+    def generation(self) -> int:
+        return self.real.generation
+
+    def renew(self) -> None:
+        self.real.renew()

@@ -37,9 +37,12 @@ _QUIET_S = 0.5
 _PASSING = ("PYTEST_CURRENT_TEST", "_")
 """Variables that change all the time and that no library reads while it is imported."""
 _WORTH_SHARING = ("torch", "torch.distributed", "torch.nn.parallel", "numpy", "torch._dynamo", "pyarrow", "pandas")
-"""Libraries that take long; a driver that has imported another one of them gets another nursery."""
+"""Libraries that take long."""
 _AT_ONCE = _WORTH_SHARING[:4]
-"""Those that are there before the first fork; the others are imported while nobody waits for one."""
+"""Those that are there before the first fork; a driver that has imported another one of these gets another nursery.
+
+The others are imported while nobody waits for a fork.
+"""
 _OURS = re.compile(r"seamline\.(core|frameworks|runtimes)\.")
 
 
@@ -152,26 +155,34 @@ class _Nurseries:
         return self._pid == os.getpid()
 
     def start(self, module: str, settings: dict[str, Any], fds: Mapping[str, int], variables: dict[str, str]) -> Child:
-        large = [name for name in _WORTH_SHARING if name in sys.modules]
-        environment = {n: v for n, v in machine.environment(variables).items() if n not in _PASSING}
-        kind = environment, large, list(sys.path)
         with self._choosing:
-            if self._kind != kind or not self._all[-1].lives:
-                for nursery in self._all[-1:]:
-                    nursery.close()
-                self._all = [
-                    *(nursery for nursery in self._all if nursery.lives),
-                    Nursery(variables, large),
-                ]
-                self._kind = kind
             try:
-                return self._all[-1].start(module, settings, fds, variables)
+                return self._of(variables).start(module, settings, fds, variables)
             except (EOFError, OSError) as error:
                 self._kind = None  # the next one is asked of another nursery
                 raise SeamlineError(
                     "the process that workers are forked from has ended or was killed (when memory runs out the system "
                     "does this: try fewer workers); the next run starts another"
                 ) from error
+
+    def prepare(self, variables: dict[str, str]) -> None:
+        with self._choosing:
+            self._of(variables)
+
+    def _of(self, variables: dict[str, str]) -> Nursery:
+        """The one for processes with these variables."""
+        large = [name for name in _WORTH_SHARING if name in sys.modules]
+        environment = {n: v for n, v in machine.environment(variables).items() if n not in _PASSING}
+        kind = environment, [name for name in large if name in _AT_ONCE], list(sys.path)
+        if self._kind != kind or not self._all[-1].lives:
+            for nursery in self._all[-1:]:
+                nursery.close()
+            self._all = [
+                *(nursery for nursery in self._all if nursery.lives),
+                Nursery(variables, large),
+            ]
+            self._kind = kind
+        return self._all[-1]
 
     def _close(self) -> None:
         if self.ours:  # they are not waited for: what is closed after this may have children there
@@ -188,10 +199,19 @@ def start(module: str, settings: dict[str, Any], fds: Mapping[str, int], variabl
     It has the variables, modules, folder and paths of this process; what this one has imported of the large libraries
     is there already.
     """
+    return _nurseries().start(module, settings, fds, variables)
+
+
+def prepare(variables: dict[str, str]) -> None:
+    """Let the nursery begin to import what processes with these variables will have; nobody waits for it."""
+    _nurseries().prepare(variables)
+
+
+def _nurseries() -> _Nurseries:
     global _here
     if _here is None or not _here.ours:
         _here = _Nurseries()
-    return _here.start(module, settings, fds, variables)
+    return _here
 
 
 def main() -> None:

@@ -41,6 +41,11 @@ class Budget:
         self._policy = policy
         self._failures = self._preemptions = 0
 
+    @property
+    def spent(self) -> int:
+        """How many losses there were."""
+        return self._failures + self._preemptions
+
     def spend(self, loss: WorkerLostError) -> float | None:
         """The seconds to wait before the next start, or ``None`` when there is to be none."""
         if loss.preempted:
@@ -49,5 +54,4 @@ class Budget:
             self._failures += 1
         if self._failures > self._policy.failures or self._preemptions > self._policy.preemptions:
             return None
-        spent = self._failures + self._preemptions
-        return float(min(self._policy.wait_at_most_s, self._policy.wait_s * 2 ** (spent - 1)))
+        return float(min(self._policy.wait_at_most_s, self._policy.wait_s * 2 ** (self.spent - 1)))

@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from seamline.core import checkpoint, fault, pickling
 from seamline.core.errors import CheckpointError, UnpicklableError
-from seamline.core.events import Callback, Progress
+from seamline.core.events import Callback, Progress, Saved
 from seamline.core.framework import Job, Outcome, State
-from seamline.core.ledger import Ledger, Range
+from seamline.core.ledger import Ledger
 from seamline.core.mean import Mean
 from seamline.core.saver import Saver
 from seamline.core.shards import Batch
@@ -25,6 +25,15 @@ from seamline.core.world import World
 
 POSITION = "run.json"
 REPORT_EVERY_S = 0.1
+
+Entry = tuple[float, float, float, float]
+"""One worker's step in the books: its first row and how many there were, its total loss and what that counts."""
+
+
+class Books(Protocol):
+    """What all workers did in one step, one entry for each, perhaps still on a device."""
+
+    def tolist(self) -> Sequence[Entry]: ...
 
 
 class Trainee(Protocol):
@@ -42,6 +51,14 @@ class Trainee(Protocol):
         ...
 
     def load(self, state: State) -> None: ...
+
+    def mark(self, *, epoch: bool = False) -> None:
+        """Remember what a step, or the end of an epoch, changes before all workers have agreed to it."""
+        ...
+
+    def take_back(self) -> None:
+        """Undo what has changed since the mark."""
+        ...
 
     def write(self, state: State, folder: Path) -> None: ...
 
@@ -69,7 +86,7 @@ class Run:
         self._steered = any(c.steers and _overrides(c, "on_step_end") for c in job.callbacks)
         self._settled = Mean()
         self._pending = Mean()
-        self._ranges: list[Range] = []
+        self._entries: list[tuple[int, Books | list[Entry]]] = []
         self._rows_read = 0
         self._epoch_began = 0.0
         self._in_step = False
@@ -79,6 +96,11 @@ class Run:
         self._interrupted = False
         self._closed_early = False
         self._over = False
+        self._begun = self._ended = self._recovered = False
+        self._epoch_told: int | None = None
+        self._open: Literal["step", "epoch"] | None = None
+        self._closing_again = False
+        self._before_closing: list[dict[str, Any]] = []
         self._saved: dict[str, Any] | None = None
         self._saver = Saver()
         self._reported = 0.0
@@ -114,30 +136,41 @@ class Run:
 
     def epochs(self) -> Iterator[int]:
         """Begin, then yield each epoch that is still to be trained; its first step is ``epoch_step``."""
-        if self.job.saving and self.job.saving.resume:
-            self._resume(self.job.saving.resume)
-        self._tell("on_fit_begin")
-        while self.epoch < self.last_epoch and not self._over and not self._at_step_limit():
+        if not self._begun:
+            self._begin()
+        while self._closing_again or (self.epoch < self.last_epoch and not self._over and not self._at_step_limit()):
             self._epoch_began, self._rows_read = time.monotonic(), 0
-            self._tell("on_epoch_begin")
+            if self._epoch_told != self.epoch:
+                self._tell("on_epoch_begin")
+                self._epoch_told = self.epoch
             yield self.epoch
         self._save_checkpoint()
         self._hear_of_checkpoint(wait=True)
-        self._tell("on_fit_end")
+        if not self._ended:
+            self._tell("on_fit_end")
+            self._ended = True
         self._strike("finish")
 
     def watched(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """The batches of an epoch, each at the beginning of its step."""
+        if self._closing_again:
+            self._closing_again = False
+            return
         for batch in batches:
             self._strike("step")
+            if self.world.size > 1:
+                self._trainee.mark()
+                self._open = "step"
             yield batch
 
-    def step_done(self, batch: Batch, loss: Mean) -> bool:
-        """Enter one step into the books; says whether the epoch should go on."""
+    def step_done(self, batch: Batch, loss: Mean, books: Books | None = None) -> bool:
+        """Enter one step, of all workers where there are several; says whether the epoch should go on."""
         self.loss = loss.total / loss.count if loss.count else 0.0
         self._pending = self._pending.plus(loss)
         self._rows_read += batch.batch_rows
-        self._ranges.append((self.epoch, batch.start, batch.start + batch.rows))
+        self._open = None
+        entry = (batch.start, batch.rows, loss.total, loss.count)
+        self._entries.append((self.epoch, [entry] if books is None else books))
         self.step += 1
         self.epoch_step += 1
         if self.job.heart is not None:
@@ -162,6 +195,9 @@ class Run:
             # Saved before the epoch is closed, so that a later run can go on in the middle of it.
             self._save_checkpoint()
         self._settle()
+        self._trainee.mark(epoch=True)
+        self._before_closing = [callback.state_dict() for callback in self._callbacks]
+        self._open = "epoch"
         self.logs = {"epoch": self.epoch + 1, "loss": self._settled.value, **logs}
         if self.job.deterministic:  # sums of few large parts: what the order of workers changes is far behind
             self.logs = {name: float(f"{value:.10g}") for name, value in self.logs.items()}
@@ -172,7 +208,11 @@ class Run:
         self.history.append(self.logs)
         self._tell("on_epoch_end")
         going_on = self._to_go_on_with()
-        self._stop = any(self.world.all_gather(self._stop or self._stop_wanted))
+        states = [callback.state_dict() for callback in self.job.callbacks] if self.rank == 0 else []
+        said = self.world.all_gather((self._stop or self._stop_wanted, states))
+        self._open = None
+        self._stop = any(stop for stop, _ in said)
+        self._follow_callbacks(said[0][1])
         self._report(epoch_over=True)
         if going_on:
             self._over = self._closed_early = True
@@ -188,7 +228,53 @@ class Run:
         state = self._trainee.state() if self.world.rank == 0 else {}
         return Outcome(state, self.history, self.first_epoch, self.ledger, callbacks)
 
+    # What it calls among new peers, when some were lost and replaced.
+
+    def meet(self, world: World) -> None:
+        """Go on among these peers; what they have not agreed to any more is undone."""
+        self.world = world
+        if self._open is not None:
+            self._trainee.take_back()
+        if self._open == "epoch":
+            self._closing_again = True
+            self.history = [logs for logs in self.history if logs["epoch"] <= self.epoch]
+            for callback, state in zip(self._callbacks, self._before_closing, strict=True):
+                callback.load_state_dict(state)
+        self._open = None
+
+    @property
+    def reached(self) -> tuple[int, int, bool] | None:
+        """How far this worker has come, larger if further; nothing if it has not begun."""
+        return (self.step, self.epoch, self._closing_again) if self._begun else None
+
+    def hand_over(self) -> tuple[State, dict[str, Any]]:
+        """All that another worker needs to be where this one is; good until the next step."""
+        self._settle()
+        return self._trainee.state(), {**self._position(), "closing": self._closing_again, "stop": self._stop}
+
+    def take_over(self, state: State, position: dict[str, Any]) -> None:
+        self._trainee.load(state)
+        self._go_to(position, with_callbacks=not self._begun)
+        self._closing_again, self._stop, self._saved = position["closing"], position["stop"], None
+        self._recovered = True
+
     # The rest is nobody else's business.
+
+    def _begin(self) -> None:
+        saving = self.job.saving
+        if saving and not self._recovered:
+            newest = checkpoint.newest(saving.folder) if self.world.generation else None  # all were lost at once
+            resume = newest or saving.resume
+            if resume:
+                self._resume(resume)
+        self._begun = True
+        self._tell("on_fit_begin")
+
+    def _follow_callbacks(self, states: list[dict[str, Any]]) -> None:
+        """Know what the first worker's callbacks know, in case that another has to take its place."""
+        for callback, state in zip(self.job.callbacks, states, strict=False):
+            if callback not in self._callbacks:
+                callback.load_state_dict(state)
 
     def _to_go_on_with(self) -> bool:
         """Whether ``max_steps`` ended the run in the middle of an epoch."""
@@ -202,11 +288,12 @@ class Run:
             getattr(callback, event)(self, *details)
 
     def _settle(self) -> None:
-        """Bring the books of all workers together; afterwards each has the same."""
-        for ranges, pending in self.world.all_gather((self._ranges, self._pending.on_host())):
-            self.ledger.add(ranges)
-            self._settled = self._settled.plus(pending)
-        self._ranges, self._pending = [], Mean()
+        """Close the books of the steps so far; they are the same on every worker."""
+        for epoch, books in self._entries:
+            for start, rows, total, count in books if isinstance(books, list) else books.tolist():
+                self.ledger.add([(epoch, int(start), int(start + rows))])
+                self._settled = self._settled.plus(Mean(float(total), float(count)))
+        self._entries, self._pending = [], Mean()
 
     def _save_checkpoint(self) -> None:
         saving = self.job.saving
@@ -233,10 +320,12 @@ class Run:
         path = self._saver.written(wait=wait)
         if path is not None:
             self._tell("on_checkpoint", path)
+            self.world.report(Saved(self.step))
 
     def _strike(self, phase: fault.Phase, step: int | None = None) -> None:
         if self.job.faults:
-            fault.strike(self.job.faults, phase, self.rank, self.step if step is None else step, self.job.attempt)
+            attempt = self.job.attempt + self.world.generation
+            fault.strike(self.job.faults, phase, self.rank, self.step if step is None else step, attempt)
 
     def _place(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "epoch_step": self.epoch_step, "step": self.step, "over": self._over}
@@ -256,14 +345,19 @@ class Run:
         position = json.loads((path / POSITION).read_text())
         self._check_signature(path, position["signature"])
         self._trainee.load(self._trainee.read(path))
+        self._go_to(position, with_callbacks=True)
+        self._saved = self._place()
+
+    def _go_to(self, position: dict[str, Any], *, with_callbacks: bool) -> None:
         self.epoch, self.epoch_step = position["epoch"], position["epoch_step"]
         self.step, self._over = position["step"], position["over"]
         self._settled = Mean(*position["loss"])
         self.history = position["history"]
         self.ledger = Ledger.from_dict(position["ledger"])
-        self._saved = self._place()
+        self._entries, self._pending = [], Mean()
         self.first_epoch = position["first_epoch"]
-        self._restore_callbacks(position["callbacks"])
+        if with_callbacks:
+            self._restore_callbacks(position["callbacks"])
 
     def _restore_callbacks(self, saved: list[tuple[str, dict[str, Any]]]) -> None:
         """Give each callback its own state: of its class, in order."""

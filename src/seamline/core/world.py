@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from seamline.core.errors import PeerLostError
+
 T = TypeVar("T")
 
 
@@ -34,6 +36,18 @@ class World(Protocol):
         """Send something small to the driver; nobody waits for it."""
         ...
 
+    @property
+    def generation(self) -> int:
+        """How often workers of this run were replaced, as far as this worker knows."""
+        ...
+
+    def renew(self) -> None:
+        """After ``PeerLostError``: wait until those who were lost are replaced, and belong to the next generation.
+
+        Raises ``PeerLostError`` where nobody is replaced.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Alone:
@@ -42,9 +56,13 @@ class Alone:
     rank: int = 0
     size: int = 1
     host: str = "127.0.0.1"
+    generation: int = 0
 
     def all_gather(self, value: T) -> list[T]:
         return [value]
 
     def report(self, message: object) -> None:
         """Nobody listens."""
+
+    def renew(self) -> None:
+        raise PeerLostError("one worker alone has no peers that could be replaced")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic
 
 from seamline.core.blocks import produced
-from seamline.core.engine import Block, Item, Listener, Result, Shard, Value
+from seamline.core.engine import Block, Item, Listener, Replace, Result, Shard, Value
 from seamline.core.errors import WorkerError
 from seamline.core.failure import described
 from seamline.core.world import Alone, World
@@ -40,12 +40,16 @@ class InlineEngine:
 
     name = "inline"
 
+    def warm_up(self, size: int) -> None:
+        """There is nothing to begin early."""
+
     def run(
         self,
         task: Callable[[World, Shard], Result],
         shards: Sequence[Shard],
         *,
         listen: Listener | None = None,
+        replace: Replace | None = None,
     ) -> list[Result]:
         if len(shards) != 1:
             raise ValueError(f"the inline engine runs 1 worker, not {len(shards)}; use the local engine")

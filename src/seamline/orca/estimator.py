@@ -14,7 +14,8 @@ import numpy as np
 
 from seamline.core import checkpoint, registry, tree
 from seamline.core.checkpoint import CheckpointPolicy, ModelDirectory
-from seamline.core.errors import CheckpointError, SeamlineError
+from seamline.core.engine import Listener, Replace
+from seamline.core.errors import CheckpointError, SeamlineError, WorkerLostError
 from seamline.core.events import Callback
 from seamline.core.fault import Fault
 from seamline.core.framework import Feed, Framework, Job, Outcome, Part, Recipe, Saving, State
@@ -26,8 +27,9 @@ from seamline.core.size import in_bytes
 from seamline.core.sync import Sync
 from seamline.core.tuning import Tuning
 from seamline.orca import worker
-from seamline.orca.feeding import READING_BATCH, feeds, to_read
-from seamline.orca.launching import launch, persevere, workers_of_context
+from seamline.orca.crew import Crew, Growth
+from seamline.orca.feeding import READING_BATCH, FedAgain, fed_again, feeds, to_read
+from seamline.orca.launching import launch, persevere, warm_up, workers_of_context
 from seamline.orca.progress import display
 
 ColumnNames = Sequence["str | Sequence[str]"]
@@ -101,7 +103,7 @@ class Estimator:
         cache_dir: str | os.PathLike[str] | None = None,
         shuffle: bool = True,
         callbacks: Sequence[Callback] = (),
-        workers: int | None = None,
+        workers: int | tuple[int, int] | None = None,
         max_steps: int | None = None,
         resume: str | os.PathLike[str] | None = None,
         checkpoint: int | CheckpointPolicy | None = None,
@@ -122,25 +124,28 @@ class Estimator:
         as ``"512MB"``; what is written aside for that lies in ``cache_dir`` and is removed in the end.
         ``batch_size`` counts the rows of a batch over all workers. ``workers`` are those of the active context, by
         default one for each node; without a context one worker trains in this process, which is the default, and
-        several in processes of their own. ``resume="auto"`` goes on from the newest checkpoint in ``model_dir``, in
-        the middle of an epoch if need be; ``checkpoint`` is a number of steps or a ``CheckpointPolicy``.
+        several in processes of their own. With ``workers=(2, 8)`` the run has as many as there is room for: it goes on
+        with fewer when machines are lost, and with more, from a checkpoint, when there are others.
+        ``resume="auto"`` goes on from the newest checkpoint in ``model_dir``, in the middle of an epoch if need be;
+        ``checkpoint`` is a number of steps or a ``CheckpointPolicy``.
         With ``deterministic=True`` the weights are the same bits whatever the number of workers: every batch is cut for
         8 logical workers, or as many as are given, which real ones compute on one thread each.
         When a worker is lost the run starts again from its newest checkpoint, as often as ``retry`` allows: a number or
         a ``RetryPolicy``. Workers that wait for another for ``timeout_s`` seconds end in ``HangError``, which says for
         whom and what each was doing. ``faults`` of ``seamline.testing.faults`` try that out.
         """
-        workers = workers_of_context(workers)
-        _at_least_one(epochs=epochs, workers=workers, max_steps=max_steps, batch_size=batch_size)
+        crew = Crew.of(workers)
+        _at_least_one(epochs=epochs, workers=crew.least, max_steps=max_steps, batch_size=batch_size)
         if isinstance(data, list) and not all(isinstance(each, (str, os.PathLike)) for each in data):
             raise TypeError("a list means several inputs and no targets; to learn, give a tuple (x, y)")
+        size = crew.size()
+        warm_up(size)
         self._library.check(self.recipe, to_train=True)
         columns = Columns(features=feature_cols, labels=label_cols, na=na, categories=categories or {})
         reading = Reading(batch_size=batch_size, shuffle=shuffle, seed=seed, **self._reading(memory, cache_dir))
         with ExitStack() as aside:
-            fed, signature = feeds(
-                data, validation_data, columns, reading, workers=workers, deterministic=deterministic, aside=aside
-            )
+            feed = partial(feeds, data, validation_data, columns, reading, deterministic=deterministic, aside=aside)
+            fed, signature = feed(workers=size)
             job = Job(
                 epochs=epochs,
                 first_epoch=self._epochs_trained(),
@@ -153,19 +158,35 @@ class Estimator:
                 timeout_s=timeout_s,
                 faults=tuple(faults),
             )
-            self._take_home(self._train(job, fed, RetryPolicy.of(retry), verbose), callbacks)
+            again = partial(fed_again, crew, feed)
+            self._take_home(self._train(job, crew, fed, again, RetryPolicy.of(retry), verbose), callbacks)
         return self
 
-    def _train(self, job: Job, fed: Sequence[Feed], retry: RetryPolicy, verbose: int) -> Outcome:
+    def _train(
+        self, job: Job, crew: Crew, fed: Sequence[Feed], again: FedAgain, retry: RetryPolicy, verbose: int
+    ) -> Outcome:
         """One run, started again after losses as often as the policy pays for."""
         recipe = self._trained_recipe()
         with display(verbose) as show:
 
-            def attempt(number: int) -> Outcome:
-                listen = show if job.timeout_s is None else Watch(show, len(fed), job.timeout_s)
-                this = job if number == 0 else replace(job, attempt=number, saving=self._gone_on(job.saving))
+            def attempt(number: int, replace_lost: Replace) -> Outcome:
+                nonlocal fed
+                this = job
+                if number:
+                    this = replace(job, attempt=number, saving=self._gone_on(job.saving))
+                    fed = again(fed, show)
+                listen: Listener = Growth(show, crew, len(fed)) if crew.elastic else show
+                if job.timeout_s is not None:
+                    listen = Watch(listen, len(fed), job.timeout_s)
                 task = partial(worker.fit, framework=self.framework, recipe=recipe, job=this)
-                outcome: Outcome = launch(task, fed, listen=listen)[0]
+
+                def replace_writer(loss: WorkerLostError) -> bool:
+                    replaced = replace_lost(loss)
+                    if replaced and loss.rank == 0:  # it may have left half a checkpoint
+                        self._gone_on(job.saving)
+                    return replaced
+
+                outcome: Outcome = launch(task, fed, listen, replace_writer)[0]
                 return outcome
 
             return persevere(attempt, retry, show)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 from seamline.core import registry
+from seamline.core.engine import Listener
+from seamline.core.events import Note
 from seamline.core.framework import Feed
 from seamline.core.logical import LOGICAL_WORKERS, LogicalShard
 from seamline.core.shards import Columns, Reading, Shard, Shards, put_away, signature_of
+from seamline.orca.crew import Crew
 
 TRAINING_BATCH = 32
 READING_BATCH = 256
 """Rows in a batch where neither the user nor the data says."""
+
+FedAgain = Callable[[Sequence[Feed], Listener], Sequence[Feed]]
+"""What workers read when a run starts again, given what they read last."""
 
 
 def feeds(
@@ -42,6 +48,17 @@ def feeds(
         if validation_data is not None:
             validation = LogicalShard.of([shard for shard in validation if shard is not None], workers)
     return [Feed(*pair) for pair in zip(train, validation, strict=True)], signature
+
+
+def fed_again(
+    crew: Crew, feed: Callable[..., tuple[list[Feed], Any]], fed: Sequence[Feed], show: Listener
+) -> Sequence[Feed]:
+    """What the workers of another start read: the same, unless there is room for fewer or more of them now."""
+    size = crew.size(patient=True)
+    if size == len(fed):
+        return fed
+    show(0, Note(f"the run goes on with {size} of at most {crew.most} workers"))
+    return feed(workers=size)[0]
 
 
 def to_read(shards: Shards, reading: Reading, workers: int, aside: ExitStack) -> list[Shard]:

@@ -2,64 +2,91 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from seamline.core import registry
-from seamline.core.engine import Listener
+from seamline.core.engine import Engine, Listener, Replace
 from seamline.core.errors import SeamlineError, WorkerError, WorkerLostError
 from seamline.core.events import Note
 from seamline.core.retry import Budget, RetryPolicy
 from seamline.orca.context import OrcaContext
+from seamline.orca.crew import Crew, MoreRoomError
 
 Result = TypeVar("Result")
 
 
 def workers_of_context(asked: int | None) -> int:
     """As many as were asked for, else one for each node of the active context, else one."""
-    context = OrcaContext.current()
-    if asked is not None:
-        return asked
-    return 1 if context is None else context.default_workers()
+    return Crew.of(asked).most
 
 
-def launch(task: Callable[..., Any], shards: Sequence[Any], listen: Listener | None = None) -> list[Any]:
+def launch(
+    task: Callable[..., Any], shards: Sequence[Any], listen: Listener | None = None, replace: Replace | None = None
+) -> list[Any]:
     """On the active context; without one, one worker here and several in processes.
 
     An error of ours comes out as itself.
     """
     context = OrcaContext.current()
-    if context is None:
-        engine = registry.engine("inline" if len(shards) == 1 else "local")
-    else:
+    if context is not None:
         context.prepare(len(shards), task)
-        engine = context.engine(len(shards))
-    try:
-        return engine.run(task, shards, listen=listen)
-    except WorkerError as error:
-        if isinstance(error.__cause__, SeamlineError):
-            raise error.__cause__ from error
-        raise
-    finally:
-        if context is None:
-            engine.close()
-
-
-def persevere(attempt: Callable[[int], Result], policy: RetryPolicy, show: Listener) -> Result:
-    """Try again after each loss that the policy pays for; the last loss comes out as itself."""
-    budget = Budget(policy)
-    for number in itertools.count():
+    with _engine(len(shards)) as engine:
         try:
-            return attempt(number)
+            return engine.run(task, shards, listen=listen, replace=replace)
+        except WorkerError as error:
+            if isinstance(error.__cause__, SeamlineError):
+                raise error.__cause__ from error
+            raise
+
+
+def warm_up(workers: int) -> None:
+    """Let so many workers begin to start, while their work is prepared."""
+    with _engine(workers) as engine:
+        engine.warm_up(workers)
+
+
+@contextlib.contextmanager
+def _engine(workers: int) -> Iterator[Engine]:
+    context = OrcaContext.current()
+    if context is not None:
+        yield context.engine(workers)
+        return
+    engine = registry.engine("inline" if workers == 1 else "local")
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def persevere(attempt: Callable[[int, Replace], Result], policy: RetryPolicy, show: Listener) -> Result:
+    """Try again after each loss that the policy pays for; the last loss comes out as itself.
+
+    An attempt gets its number, which is that of the losses before it, and may replace single workers at the same cost.
+    One that ends because there is room for more workers costs nothing.
+    """
+    budget, grown = Budget(policy), 0
+
+    def replace(loss: WorkerLostError) -> bool:
+        if budget.spend(loss) is None:
+            return False
+        show(0, Note(f"{_first_line(loss)}; another takes its place"))
+        return True
+
+    while True:
+        try:
+            return attempt(budget.spent + grown, replace)
+        except MoreRoomError as room:
+            grown += 1
+            show(0, Note(f"{room}; the run goes on with them from its newest checkpoint"))
         except WorkerLostError as loss:
             wait_s = budget.spend(loss)
             if wait_s is None:
                 raise
             show(0, Note(f"{_first_line(loss)}; the run starts again"))
             time.sleep(wait_s)
-    raise AssertionError("counting never ends")
 
 
 def _first_line(loss: WorkerLostError) -> str:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from seamline.core import registry
+from seamline.core.errors import PeerLostError
 from seamline.core.fault import strike
-from seamline.core.framework import Feed, Job, Outcome, Part, Recipe
+from seamline.core.framework import Feed, Framework, Held, Job, Outcome, Part, Recipe
 from seamline.core.pulse import Heart
 from seamline.core.shards import Shard, met
 from seamline.core.startup import without_collecting
@@ -20,13 +21,22 @@ def fit(world: World, feed: Feed, *, framework: str, recipe: Recipe, job: Job) -
     with ExitStack() as stack:
         if job.timeout_s is not None and world.size > 1:
             job = replace(job, heart=stack.enter_context(Heart(world, job.timeout_s)))
-        strike(job.faults, "start", world.rank, 0, job.attempt)
+        strike(job.faults, "start", world.rank, 0, job.attempt + world.generation)
         with without_collecting():
             library = registry.framework(framework)
-        peers = stack.enter_context(library.join(world, recipe.tuning))
-        strike(job.faults, "join", world.rank, 0, job.attempt)
+        held = Held()
+        while True:
+            try:
+                return _fit_among(world, feed, library, recipe, job, held)
+            except PeerLostError:
+                world.renew()  # where peers are replaced; else this is the end
+
+
+def _fit_among(world: World, feed: Feed, library: Framework, recipe: Recipe, job: Job, held: Held) -> Outcome:
+    with library.join(world, recipe.tuning) as peers:
+        strike(job.faults, "join", world.rank, 0, job.attempt + world.generation)
         validation = feed.validation and met(feed.validation, peers)
-        outcome = library.fit(recipe, Feed(met(feed.train, peers), validation), job, peers)
+        outcome = library.fit(recipe, Feed(met(feed.train, peers), validation), job, peers, held)
         peers.all_gather("done")  # nobody leaves while another may still need help, or never come
         return outcome
 

@@ -9,6 +9,7 @@ import subprocess
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any, cast
@@ -17,10 +18,10 @@ import cloudpickle
 
 from seamline.core import machine
 from seamline.core.engine import Block as Bytes
-from seamline.core.engine import Item, Listener, Result, Shard, Value
+from seamline.core.engine import Item, Listener, Replace, Result, Shard, Value
 from seamline.core.errors import RunTimeoutError, WorkerError, WorkerLostError
 from seamline.core.failure import lost, restored
-from seamline.core.nursery import Child, start
+from seamline.core.nursery import Child, prepare, start
 from seamline.core.output import Output, Teller, print_with_rank
 from seamline.core.world import World
 from seamline.engines.local.block import Block, Place
@@ -65,15 +66,19 @@ class LocalEngine:
         self._broadcasts: list[LocalBroadcast[Any]] = []
         weakref.finalize(self, _give_back, self._pool, self._broadcasts)
 
+    def warm_up(self, size: int) -> None:
+        prepare(self._variables(size))
+
     def run(
         self,
         task: Callable[[World, Shard], Result],
         shards: Sequence[Shard],
         *,
         listen: Listener | None = None,
+        replace: Replace | None = None,
     ) -> list[Result]:
         size = len(shards)
-        gang = _Gang(size, listen, self._tell)
+        gang = _Gang(size, listen, replace, self._tell)
         try:
             task_place = gang.work.store(task, "the task")
             shard_places = [gang.work.store(shard, f"shard {rank}") for rank, shard in enumerate(shards)]
@@ -142,6 +147,7 @@ class _Worker:
             Output(process.stderr.fileno(), rank, "stderr", tell),
         ]
         self.gathering: bytes | None = None
+        self.renewing_since: float | None = None
         self.result: Place | None = None
         self.failed = False
         self._lifeline = lifeline
@@ -174,7 +180,7 @@ class _Worker:
             return None
 
     def answer(self, kind: str, value: object) -> None:
-        self.gathering = None
+        self.gathering = self.renewing_since = None
         with contextlib.suppress(OSError):  # it may have died meanwhile, which is found out next
             self.connection.send_bytes(cloudpickle.dumps((kind, value)))
 
@@ -185,6 +191,12 @@ class _Worker:
         """To the worker and the processes it has started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
+
+    def bury(self) -> None:
+        """Wait for its end, and for that of what it has started."""
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+        self.close()
 
     def close(self) -> None:
         for output in self.outputs:
@@ -204,11 +216,14 @@ class _Worker:
 class _Gang:
     """All workers of one run."""
 
-    def __init__(self, size: int, listen: Listener | None, tell: Teller) -> None:
+    def __init__(self, size: int, listen: Listener | None, replace: Replace | None, tell: Teller) -> None:
         self.work = Block()
         self._tell = tell
         self._size = size
         self._listen = listen
+        self._replace = replace
+        self._generation = 0
+        self._starts: list[Callable[[], _Worker]] = []
         self._workers: list[_Worker] = []
 
     def start(
@@ -218,12 +233,23 @@ class _Gang:
         cores: tuple[int, ...] | None,
         variables: dict[str, str],
     ) -> None:
+        self._starts.append(partial(self._started, rank, places, cores, variables))
+        self._workers.append(self._starts[rank]())
+
+    def _started(
+        self,
+        rank: int,
+        places: tuple[Place, Place],
+        cores: tuple[int, ...] | None,
+        variables: dict[str, str],
+    ) -> _Worker:
         results = Block()
         ours, theirs = Pipe()
         lifeline, held = os.pipe()
         settings = {
             "rank": rank,
             "size": self._size,
+            "generation": self._generation,
             "places": places,
             "cores": cores,
         }
@@ -238,7 +264,7 @@ class _Gang:
         finally:
             theirs.close()
             os.close(lifeline)
-        self._workers.append(_Worker(rank, process, ours, held, results, self._tell))
+        return _Worker(rank, process, ours, held, results, self._tell)
 
     def serve(self, timeout_s: float | None) -> list[Any]:
         """Answer the workers until each is done; raise as soon as it is known which one failed."""
@@ -247,6 +273,8 @@ class _Gang:
         deadline = float("inf")
         while not all(worker.done for worker in self._workers):
             for failure in self._look():
+                if isinstance(failure, WorkerLostError) and self._replaced(failure):
+                    continue
                 if not isinstance(failure, _ConsequenceError):
                     raise failure from failure.__cause__
                 if consequence is None:
@@ -270,13 +298,32 @@ class _Gang:
             else:
                 failures.append(self._hear(source))
         failures += [w.obituary() for w in busy if w.busy and w.dead()]
+        for worker in busy:
+            if worker.renewing_since is not None and time.monotonic() - worker.renewing_since > _CAUSE_WITHIN_S:
+                worker.answer("lost", "a connection to a peer broke, but no worker was lost")
         return [failure for failure in failures if failure is not None]
+
+    def _replaced(self, loss: WorkerLostError) -> bool:
+        """Whether another worker has taken the place of one that was lost; those who wait for it are told."""
+        if self._replace is None or loss.rank is None or any(worker.done or worker.failed for worker in self._workers):
+            return False
+        if not self._replace(loss):
+            return False
+        self._workers[loss.rank].bury()
+        self._generation += 1
+        self._workers[loss.rank] = self._starts[loss.rank]()
+        self._release([w for w in self._workers if w.gathering is not None], "a worker was lost")
+        for worker in self._workers:
+            if worker.renewing_since is not None:
+                worker.answer("renewed", self._generation)
+        return True
 
     def _hear(self, worker: _Worker) -> WorkerError | None:
         message = worker.receive()
         if message is None:
             return worker.obituary()
-        kind, body = message
+        asked, body = message
+        kind, _, generation = asked.partition(" ")
         if kind == "failed":
             worker.failed = True
             return _failure(worker.rank, cloudpickle.loads(body))
@@ -285,6 +332,12 @@ class _Gang:
                 self._listen(worker.rank, cloudpickle.loads(body))
         elif kind == "done":
             worker.result = cloudpickle.loads(body)
+        elif kind == "renew":
+            worker.renewing_since = time.monotonic()
+            if int(generation) < self._generation:
+                worker.answer("renewed", self._generation)
+        elif int(generation) < self._generation:
+            worker.answer("lost", "a worker was lost")
         else:
             worker.gathering = body
         self._answer_gathers()
@@ -320,8 +373,7 @@ class _Gang:
             for worker in self._workers:
                 worker.signal(signal.SIGKILL)
             for worker in self._workers:
-                worker.process.wait()
-                worker.close()
+                worker.bury()
             self.work.close()
 
 

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from multiprocessing.connection import Connection
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import cloudpickle
 
@@ -28,18 +28,25 @@ class LocalWorld:
 
     host = "127.0.0.1"
 
-    def __init__(self, rank: int, size: int, driver: Connection) -> None:
+    def __init__(self, rank: int, size: int, generation: int, driver: Connection) -> None:
         self.rank = rank
         self.size = size
+        self.generation = generation
         self._driver = driver
         self._sending = threading.Lock()
 
     def all_gather(self, value: T) -> list[T]:
-        self.send("gather", value)
+        return [cloudpickle.loads(each) for each in self._asked("gather", value)]
+
+    def renew(self) -> None:
+        self.generation = self._asked("renew", None)
+
+    def _asked(self, kind: str, value: object) -> Any:
+        self.send(f"{kind} {self.generation}", value)
         kind, answer = cloudpickle.loads(self._driver.recv_bytes())
         if kind == "lost":
             raise PeerLostError(answer)
-        return [cloudpickle.loads(each) for each in answer]
+        return answer
 
     def report(self, message: object) -> None:
         self.send("report", message)
@@ -56,7 +63,8 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     guard = end_with_driver(settings["lifeline"])
     settle(settings["cores"])
-    world = LocalWorld(settings["rank"], settings["size"], Connection(settings["connection"]))
+    driver = Connection(settings["connection"])
+    world = LocalWorld(settings["rank"], settings["size"], settings["generation"], driver)
     try:
         with without_collecting():
             work = Block(settings["work"])

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from seamline.core import machine
 from seamline.core.collection import Collection
-from seamline.core.engine import Block, Item, Listener, Result, Shard, Value
+from seamline.core.engine import Block, Item, Listener, Replace, Result, Shard, Value
 from seamline.core.world import World
 from seamline.engines.ray.broadcast import RayBroadcast, share
 from seamline.engines.ray.cluster import Cluster
@@ -59,12 +59,16 @@ class RayEngine:
         self._timeout_s = timeout_s
         self._broadcasts: list[RayBroadcast[Any]] = []
 
+    def warm_up(self, size: int) -> None:
+        """There is nothing to begin early."""
+
     def run(
         self,
         task: Callable[[World, Shard], Result],
         shards: Sequence[Shard],
         *,
         listen: Listener | None = None,
+        replace: Replace | None = None,
     ) -> list[Result]:
         size = len(shards)
         parcels = [Parcel.of(task, "the task")]
@@ -75,7 +79,7 @@ class RayEngine:
         try:
             work, *each = stored(parcels)
             gang.start(work, each)
-            return gang.serve(listen, self._timeout_s)
+            return gang.serve(listen, replace, self._timeout_s)
         finally:
             gang.stop()
 

@@ -10,10 +10,15 @@ from typing import Any
 
 import cloudpickle
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from seamline.core.engine import Listener
+from seamline.core.engine import Listener, Replace
 from seamline.core.errors import RunTimeoutError, WorkerError, WorkerLostError
 from seamline.engines.ray.broadcast import Known
 from seamline.engines.ray.cluster import Cluster, TooFewCpusError
@@ -25,6 +30,8 @@ from seamline.engines.ray.worker import Worker
 _LOOK_EVERY_S = 0.5
 _CAUSE_WITHIN_S = 2.0
 """How long to wait for the cause once a worker has reported what can only be a consequence."""
+_REPLACED_WITHIN_S = 5.0
+"""How long another process may take to be there, where room for it is."""
 _LEAVE_WITHIN_S = 1.0
 """How long a worker that waits for a peer may take to end by itself before it is killed."""
 
@@ -49,6 +56,7 @@ class Gang:
         self._group: PlacementGroup | None = None
         self._meeting: Any = None
         self._workers: list[Any] = []
+        self._work: tuple[Any, list[Parcel]] | None = None
         self._running: dict[Any, int] = {}
 
     def start(self, task: Parcel, shards: list[Parcel]) -> None:
@@ -63,13 +71,17 @@ class Gang:
             .options(num_cpus=0, max_concurrency=10 * self._size + 10, scheduling_strategy=here)
             .remote(self._size)
         )
-        work = ray.put(task)
-        for rank, shard in enumerate(shards):
-            worker = self._start(rank, group)
-            self._workers.append(worker)
-            self._running[worker.run.remote(Known.now(), work, shard)] = rank
+        self._work = ray.put(task), shards
+        for rank in range(self._size):
+            self._workers.append(self._actor(rank, group))
+            self._run(rank, 0)
 
-    def _start(self, rank: int, group: PlacementGroup) -> Any:
+    def _run(self, rank: int, generation: int) -> None:
+        assert self._work is not None
+        task, shards = self._work
+        self._running[self._workers[rank].run.remote(Known.now(), task, shards[rank], generation)] = rank
+
+    def _actor(self, rank: int, group: PlacementGroup) -> Any:
         place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank)
         options = {
             "num_cpus": self._room.cpus,
@@ -81,7 +93,7 @@ class Gang:
         }
         return ray.remote(Worker).options(**options).remote(rank, self._size, self._meeting, sys.path)
 
-    def serve(self, listen: Listener | None, timeout_s: float | None) -> list[Any]:
+    def serve(self, listen: Listener | None, replace: Replace | None, timeout_s: float | None) -> list[Any]:
         """Listen to the workers until each is done; raise as soon as it is known which one failed."""
         end = time.monotonic() + timeout_s if timeout_s is not None else float("inf")
         consequence: WorkerError | None = None
@@ -100,7 +112,9 @@ class Gang:
                 if outcome.result is not None:
                     results[rank] = outcome.result
                 elif not outcome.consequence:
-                    raise outcome.failure(rank)
+                    failure = outcome.failure(rank)
+                    if results or consequence or not self._replaced(failure, replace):
+                        raise failure
                 elif consequence is None:
                     consequence, deadline = outcome.failure(rank), time.monotonic() + _CAUSE_WITHIN_S
             if consequence is not None and (time.monotonic() > deadline or not self._running):
@@ -112,6 +126,28 @@ class Gang:
         for rest in (news, self._meeting.reports.remote()):
             _tell(listen, self._heard(rest))
         return [results[rank].open() for rank in range(self._size)]
+
+    def _replaced(self, failure: WorkerError, replace: Replace | None) -> bool:
+        """Whether another worker has taken the place of one that was lost; those who wait for it are told."""
+        if replace is None or not isinstance(failure, WorkerLostError) or failure.rank is None:
+            return False
+        another = self._another(failure.rank)
+        if another is None or not replace(failure):
+            return False
+        self._workers[failure.rank] = another
+        self._run(failure.rank, ray.get(self._meeting.replace.remote(failure.rank)))
+        return True
+
+    def _another(self, rank: int) -> Any:
+        """A process in the place of one that was lost, unless that went with its node."""
+        assert self._group is not None
+        if placement_group_table(self._group)["state"] != "CREATED":
+            return None
+        another = self._actor(rank, self._group)
+        if ray.wait([another.ready.remote()], timeout=_REPLACED_WITHIN_S)[0]:
+            return another
+        ray.kill(another, no_restart=True)
+        return None
 
     def _heard(self, news: Any) -> list[tuple[int, bytes]]:
         try:

@@ -21,9 +21,10 @@ T = TypeVar("T")
 class RayWorld:
     """A world whose members meet at an actor."""
 
-    def __init__(self, rank: int, size: int, meeting: Any) -> None:
+    def __init__(self, rank: int, size: int, generation: int, meeting: Any) -> None:
         self.rank = rank
         self.size = size
+        self.generation = generation
         self.host = get_node_ip_address()  # type: ignore[no-untyped-call]
         self._meeting = meeting
         self._reports = 0
@@ -31,13 +32,20 @@ class RayWorld:
 
     def all_gather(self, value: T) -> list[T]:
         body = cloudpickle.dumps(value, protocol=5)
+        values = self._asked(self._meeting.gather.remote(self.rank, self.generation, body))
+        return [cloudpickle.loads(each) for each in values]
+
+    def renew(self) -> None:
+        self.generation = self._asked(self._meeting.renew.remote(self.generation))
+
+    def _asked(self, answer: Any) -> Any:
         try:
-            values, why = ray.get(self._meeting.gather.remote(self.rank, body))
+            value, why = ray.get(answer)
         except ray.exceptions.RayActorError as error:
             raise PeerLostError("the process where the workers meet is gone") from error
-        if values is None:
+        if value is None:
             raise PeerLostError(why)
-        return [cloudpickle.loads(each) for each in values]
+        return value
 
     def report(self, message: object) -> None:
         body = cloudpickle.dumps(message, protocol=5)
@@ -63,8 +71,11 @@ class Worker:
         """What Ray puts in front of the lines that this worker prints."""
         return f"worker {self._rank}"
 
-    def run(self, known: Known, task: Parcel, shard: Parcel) -> Outcome:
-        world = RayWorld(self._rank, self._size, self._meeting)
+    def ready(self) -> None:
+        """Answered as soon as the process is there."""
+
+    def run(self, known: Known, task: Parcel, shard: Parcel, generation: int) -> Outcome:
+        world = RayWorld(self._rank, self._size, generation, self._meeting)
         try:
             known.install()
             result = task.open()(world, shard.open())

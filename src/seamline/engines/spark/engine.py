@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from seamline.core import machine
 from seamline.core.collection import Collection
-from seamline.core.engine import Block, Broadcast, Item, Listener, Result, Shard, Value
+from seamline.core.engine import Block, Broadcast, Item, Listener, Replace, Result, Shard, Value
 from seamline.core.errors import SeamlineError, UnavailableError
 from seamline.core.output import Teller, print_with_rank
 from seamline.core.packet import Packet
@@ -80,12 +80,16 @@ class SparkEngine:
                 self._ours = True
         return self._session
 
+    def warm_up(self, size: int) -> None:
+        """There is nothing to begin early."""
+
     def run(
         self,
         task: Callable[[World, Shard], Result],
         shards: Sequence[Shard],
         *,
         listen: Listener | None = None,
+        replace: Replace | None = None,
     ) -> list[Result]:
         if not shards:
             return []

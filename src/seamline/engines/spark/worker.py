@@ -45,6 +45,11 @@ class SparkWorld:
             raise PeerLostError(body.open())
         return body.open()
 
+    generation = 0
+
+    def renew(self) -> None:
+        raise PeerLostError("a task of a barrier stage is not replaced alone")
+
     def report(self, message: object) -> None:
         self._driver.send(Kind.REPORT, Packet.of(message, "the report", copy=False))
 

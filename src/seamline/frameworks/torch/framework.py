@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from seamline.core.framework import Feed, Job, Outcome, Part, Recipe, State
+from seamline.core.framework import Feed, Held, Job, Outcome, Part, Recipe, State
 from seamline.core.shards import Shard
 from seamline.core.tuning import Tuning
 from seamline.core.world import World
@@ -38,8 +38,8 @@ class TorchFramework:
     def join(self, world: World, tuning: Tuning) -> AbstractContextManager[World]:
         return join(world, tuning.device)
 
-    def fit(self, recipe: Recipe, feed: Feed, job: Job, world: World) -> Outcome:
-        return loop.fit(recipe, feed, job, cast("TorchWorld", world))
+    def fit(self, recipe: Recipe, feed: Feed, job: Job, world: World, held: Held) -> Outcome:
+        return loop.fit(recipe, feed, job, cast("TorchWorld", world), held)
 
     def evaluate(self, recipe: Recipe, shard: Shard, world: World) -> dict[str, float]:
         ours = cast("TorchWorld", world)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from seamline.core import rng
 from seamline.core.errors import SeamlineError
-from seamline.core.framework import Feed, Job, Outcome, Recipe
+from seamline.core.framework import Feed, Held, Job, Outcome, Recipe
 from seamline.core.logical import LogicalShard
 from seamline.core.run import Run
 from seamline.core.shards import Batch, Shard
@@ -27,21 +27,26 @@ from seamline.frameworks.torch.world import TorchWorld
 _ADVICE = "a stream must give the same rows on every worker, so do not shard it yourself"
 
 
-def fit(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld) -> Outcome:
-    """Train, in step with the other workers; every worker ends with the same weights."""
+def fit(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld, held: Held) -> Outcome:
+    """Train, in step with the other workers; every worker ends with the same weights.
+
+    What is ``held`` from a call among peers that were lost goes on from there, and brings those along who are new.
+    """
     reproducible = isinstance(feed.train, LogicalShard)
     if reproducible:  # a frozen part that is computed in another way has other bits
         recipe = replace(recipe, tuning=replace(recipe.tuning, frozen="off"))
+    session: tuple[Built, Run]
     with random_numbers_restored(), one_way_to_compute() if reproducible else contextlib.nullcontext():
-        seed_everything(rng.derive(job.seed))
         with without_collecting():
-            built = build(recipe, world.device)
-            trainee = TorchTrainee(built)
-            if recipe.start is not None:
-                trainee.load(recipe.start)
+            if held.session is None:
+                held.session = _begin(recipe, feed, job, world)
+            session = held.session
+            built, run = session
+            run.meet(world)
+            if world.generation:
+                _catch_up(run, world)
             replica = TorchReplica(built.model, world)
             step = _step(recipe, built, replica, world, feed.train, job.seed)
-        run = Run(job, trainee, world, feed.train.steps)
         mode = TrainingMode(built.model)
         with Acceleration(step.probe, feed.train, job, world) as acceleration:
             for epoch in run.epochs():
@@ -49,13 +54,34 @@ def fit(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld) -> Outcome:
                 step.refresh()
                 batches = in_agreement(feed.train, epoch, run.epoch_step, world)
                 for batch in run.watched(acceleration.batches(epoch, run.epoch_step, batches)):
-                    if not run.step_done(batch, step(batch, run.step)):
+                    if not run.step_done(batch, *step(batch, run.step)):
                         break
                 logs = {"lr": built.optimizer.param_groups[0]["lr"], **validate(recipe, built, feed, world)}
                 step.end_epoch(run.summarise(logs))
                 run.epoch_done()
                 replica.check_agreement()
         return run.outcome()
+
+
+def _begin(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld) -> tuple[Built, Run]:
+    seed_everything(rng.derive(job.seed))
+    built = build(recipe, world.device)
+    trainee = TorchTrainee(built)
+    if recipe.start is not None:
+        trainee.load(recipe.start)
+    return built, Run(job, trainee, world, feed.train.steps)
+
+
+def _catch_up(run: Run, world: TorchWorld) -> None:
+    """Bring every worker to where the one is that has come furthest."""
+    reached = world.all_gather(run.reached)
+    furthest = max((place for place in reached if place is not None), default=None)
+    if furthest is None:
+        return  # all begin
+    source = reached.index(furthest)
+    handed = world.share(run.hand_over() if world.rank == source else None, source)
+    if reached[world.rank] != furthest and handed is not None:
+        run.take_over(*handed)
 
 
 def _step(

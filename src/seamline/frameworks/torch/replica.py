@@ -5,15 +5,26 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from inspect import signature
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.distributed_c10d import _get_default_group
 from torch.nn.parallel import DistributedDataParallel
 
 from seamline.core.errors import SeamlineError
+from seamline.core.mean import Mean
 from seamline.frameworks.torch.world import TorchWorld
+
+_NEW_NAME, _OLD_NAME = "forward_sync_buffers", "broadcast_buffers"
+_BUFFERS_APART: dict[str, Any] = {
+    _NEW_NAME if _NEW_NAME in signature(DistributedDataParallel).parameters else _OLD_NAME: False
+}
+"""Buffers are shared when a step is done, and not when the next one begins, so that every worker then has all of it."""
+_TOGETHER_BYTES = 64 << 20
+"""How much is sent in one go."""
 
 
 class TorchReplica:
@@ -56,6 +67,7 @@ class TorchReplica:
                 self._plain,
                 device_ids=[device] if device.type == "cuda" else None,
                 init_sync=False,
+                **_BUFFERS_APART,
                 gradient_as_bucket_view=True,
                 find_unused_parameters=some_unused,
             )
@@ -80,6 +92,17 @@ class TorchReplica:
             return self.model.no_sync()
         return contextlib.nullcontext()
 
+    def entered(self, start: int, rows: int, loss: Mean) -> torch.Tensor | None:
+        """What every worker did in a step, on every worker; the first one's buffers come with it."""
+        if self._world.size == 1:
+            return None
+        entry = torch.tensor([start, rows, 0.0, loss.count], dtype=torch.float64, device=self._world.device)
+        entry[2] = loss.total
+        books = entry.new_empty(self._world.size, len(entry))
+        dist.all_gather(list(books), entry)
+        share_buffers(self._plain, self._world)
+        return books
+
     def check_agreement(self) -> None:
         """Raise if the workers' weights have come apart, which nothing but foreign code can do."""
         if not self._agreeing or self._world.size == 1:
@@ -100,11 +123,10 @@ def share_buffers(model: nn.Module, world: TorchWorld) -> None:
     _share(model.buffers(), world)
 
 
-def _share(tensors: Any, world: TorchWorld) -> None:
-    if world.size > 1:
-        with torch.no_grad():
-            for tensor in tensors:
-                dist.broadcast(tensor, 0)
+def _share(tensors: Iterable[torch.Tensor], world: TorchWorld) -> None:
+    several = [tensor.detach() for tensor in tensors if tensor.numel()]
+    if world.size > 1 and several:
+        dist._broadcast_coalesced(_get_default_group(), several, _TOGETHER_BYTES, 0)  # type: ignore[attr-defined]
 
 
 def reached(tensors: Iterable[torch.Tensor]) -> set[int]:

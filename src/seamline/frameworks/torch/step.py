@@ -48,14 +48,19 @@ class TrainingStep:
 
         return Probe(self._built.model, run, self._placement.put, self._tuning)
 
-    def __call__(self, batch: Batch, step: int) -> Mean:
-        """Update the weights; returns this worker's part of the batch's mean loss. ``step`` counts those before."""
+    def __call__(self, batch: Batch, step: int) -> tuple[Mean, torch.Tensor | None]:
+        """Update the weights; returns this worker's part of the batch's mean loss, and everybody's entry in the books.
+
+        ``step`` counts those before. Weights change only when gradients, buffers and books have reached this worker, so
+        whoever has done a step knows all of it.
+        """
         loss = self.compute(batch, step)
+        books = self._replica.entered(batch.start, batch.rows, loss)
         self._clip()
         self._built.optimizer.step()
         if self._per_step:
             self._advance_scheduler()
-        return loss
+        return loss, books
 
     def refresh(self) -> None:
         """Follow the user who has frozen or thawed a part of the model."""

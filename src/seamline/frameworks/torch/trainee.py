@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy as shallow
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ class TorchTrainee:
     def __init__(self, built: Built) -> None:
         self._built = built
         self._copy: State | None = None
+        self._marked: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._schedule: tuple[Any, list[dict[str, Any]]] | None = None
 
     @property
     def model(self) -> nn.Module:
@@ -39,6 +42,28 @@ class TorchTrainee:
     def snapshot(self) -> State:
         self._copy = copied(self.state(), self._copy)
         return self._copy
+
+    def mark(self, *, epoch: bool = False) -> None:
+        """A step may change buffers on the way; at the end of an epoch the scheduler changes rates."""
+        if epoch:
+            groups = [{k: v for k, v in group.items() if k != "params"} for group in self._built.optimizer.param_groups]
+            scheduler = self._built.scheduler
+            self._schedule = deepcopy((scheduler.state_dict() if scheduler is not None else None, groups))
+            return
+        self._schedule = None
+        self._marked = [(buffer, buffer.detach().clone()) for buffer in self._built.model.buffers()]
+
+    def take_back(self) -> None:
+        if self._schedule is None:
+            with torch.no_grad():
+                for buffer, before in self._marked:
+                    buffer.copy_(before)
+            return
+        scheduler, groups = self._schedule
+        for group, options in zip(self._built.optimizer.param_groups, groups, strict=True):
+            group.update(options)
+        if self._built.scheduler is not None:
+            self._built.scheduler.load_state_dict(scheduler)
 
     def load(self, state: State) -> None:
         load_model(self._built.model, state)

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import psutil
 import torch
@@ -51,8 +51,21 @@ class TorchWorld:
         dist.all_gather_object(values, value)
         return values
 
+    def share(self, value: T, source: int) -> T:
+        """One worker's value on every worker."""
+        held: list[Any] = [value]
+        dist.broadcast_object_list(held, source)
+        return cast("T", held[0])
+
     def report(self, message: object) -> None:
         self.outer.report(message)
+
+    @property
+    def generation(self) -> int:
+        return self.outer.generation
+
+    def renew(self) -> None:
+        self.outer.renew()
 
     def sum(self, number: float) -> float:
         """The sum of one number over all workers, faster than gathering."""

@@ -1,0 +1,103 @@
+"""A run that may have several numbers of workers has as many as there is room for, and the same batches always."""
+
+import threading
+
+import pytest
+import ray
+import torch
+from ray.cluster_utils import Cluster
+from torch import nn
+
+from seamline.orca import Estimator, RetryPolicy, init_orca_context
+from seamline.orca.callbacks import Callback
+from tests.orca.networks import ROWS, assert_same_weights, make_network, make_rows
+
+BATCH, EPOCHS, SAVE_EVERY = 10, 4, 4
+
+
+class Pause(Callback):
+    """Waits now and then, so that there is time to do something to the cluster; marks where it is."""
+
+    steers = False
+    everywhere = True
+
+    def __init__(self, folder, steps, seconds=0.15):
+        self.folder, self.steps, self.seconds = folder, steps, seconds
+
+    def on_step_end(self, run):
+        (self.folder / f"{run.step}-of-{run.world.size}").touch()
+        if run.step in self.steps:
+            threading.Event().wait(self.seconds)
+
+
+def fit(model_dir, workers, **options):
+    model = make_network(dropout=0.3)
+    estimator = Estimator.from_torch(
+        model=model,
+        optimizer=torch.optim.Adam(model.parameters(), lr=0.01),
+        loss=nn.CrossEntropyLoss(),
+        model_dir=model_dir,
+    )
+    settings = {"checkpoint": SAVE_EVERY, "verbose": 0, "retry": RetryPolicy(wait_s=0), **options}
+    return estimator.fit(make_rows(), epochs=EPOCHS, batch_size=BATCH, workers=workers, deterministic=True, **settings)
+
+
+@pytest.fixture
+def two_nodes():
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    node = cluster.add_node(num_cpus=1)
+    ray.init(address=cluster.address, log_to_driver=False)
+    yield cluster, node
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def sizes(folder):
+    """With how many workers each step was done, where several did it the last."""
+    return {int(size) for size in {path.name.split("-of-")[1] for path in folder.iterdir()}}
+
+
+def test_a_run_goes_on_with_fewer_workers_and_grows_again(two_nodes, tmp_path):
+    cluster, node = two_nodes
+    undisturbed = fit(tmp_path / "calm", 1)
+    steps, said = tmp_path / "steps", []
+    steps.mkdir()
+    events = {"6-of-2": lambda: cluster.remove_node(node), "20-of-1": lambda: cluster.add_node(num_cpus=1)}
+    over = threading.Event()
+
+    def disturb():
+        for marker, do in events.items():
+            while not (steps / marker).exists():
+                if over.wait(0.02):
+                    return
+            do()
+            said.append(marker)
+
+    disturbing = threading.Thread(target=disturb)
+    disturbing.start()
+    try:
+        with init_orca_context("ray"):
+            survivor = fit(tmp_path / "model", (1, 2), callbacks=[Pause(steps, range(6, 200))])
+    finally:
+        over.set()
+        disturbing.join()
+    assert said == list(events), "the cluster was not disturbed"
+    assert sizes(steps) == {1, 2}
+    last = max(int(path.name.split("-of-")[0]) for path in steps.iterdir())
+    assert (steps / f"{last}-of-2").exists(), "the run has not grown again"
+    assert_same_weights(survivor, undisturbed)
+    survivor.ledger_.check(ROWS)
+
+
+def test_a_machine_has_room_for_as_many_workers_as_cores(tmp_path):
+    steps = tmp_path / "steps"
+    steps.mkdir()
+    with init_orca_context("local", cores=2):
+        fit(tmp_path / "model", (1, 5), callbacks=[Pause(steps, ())])
+    assert sizes(steps) == {2}
+
+
+@pytest.mark.parametrize("workers", [(0, 2), (3, 2), (1, 2, 3), ("1", 2)])
+def test_numbers_that_are_no_range_are_refused(workers):
+    with pytest.raises(ValueError, match=r"must be \(fewest, most\)"):
+        fit(None, workers, checkpoint=None)
