@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,13 +18,14 @@ from seamline.core.errors import CheckpointError, UnpicklableError
 from seamline.core.events import Callback, Progress
 from seamline.core.framework import Job, Outcome, State
 from seamline.core.ledger import Ledger, Range
-from seamline.core.mean import Mean
+from seamline.core.mean import Mean, Numbers
 from seamline.core.saver import Saver
 from seamline.core.shards import Batch
 from seamline.core.world import World
 
 POSITION = "run.json"
 REPORT_EVERY_S = 0.1
+NO_NUMBERS: Mapping[str, Mean] = {}
 
 
 class Trainee(Protocol):
@@ -51,7 +52,14 @@ class Trainee(Protocol):
 class Run:
     """Position, averages and events of a run; callbacks get it as their argument."""
 
-    def __init__(self, job: Job, trainee: Trainee, world: World, steps_per_epoch: int | None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        trainee: Trainee,
+        world: World,
+        steps_per_epoch: int | None,
+        validate: Callable[[], dict[str, float]] = dict,
+    ) -> None:
         self.job = job
         self.world = world
         self.first_epoch = job.first_epoch
@@ -62,17 +70,21 @@ class Run:
         self.loss: Any = float("nan")
         self.logs: dict[str, float] = {}
         self.history: list[dict[str, float]] = []
+        self.validations: list[dict[str, float]] = []
         self.ledger = Ledger()
+        self._validate = validate
+        self._scores: tuple[int, dict[str, float]] | None = None
         self._trainee = trainee
         self._callbacks = [c for c in job.callbacks if c.everywhere or world.rank == 0]
         self._step_callbacks = [c for c in self._callbacks if _overrides(c, "on_step_end")]
         self._steered = any(c.steers and _overrides(c, "on_step_end") for c in job.callbacks)
         self._settled = Mean()
         self._pending = Mean()
+        self._settled_numbers, self._pending_numbers = Numbers(), Numbers()
         self._ranges: list[Range] = []
         self._rows_read = 0
         self._epoch_began = 0.0
-        self._in_step = False
+        self._can_stop_now = False
         self._stop_wanted_now = False
         self._stop_wanted = False
         self._stop = False
@@ -98,8 +110,8 @@ class Run:
         return self.first_epoch + self.job.epochs
 
     def stop(self) -> None:
-        """End the run: after the step if a callback that ``steers`` says so in ``on_step_end``, else with the epoch."""
-        if self._in_step and self._steered:
+        """End the run: with the epoch, but at once if a callback says so in ``on_validation``, or steers by steps."""
+        if self._can_stop_now:
             self._stop_wanted_now = True
         else:
             self._stop_wanted = True
@@ -114,8 +126,9 @@ class Run:
 
     def epochs(self) -> Iterator[int]:
         """Begin, then yield each epoch that is still to be trained; its first step is ``epoch_step``."""
-        if self.job.saving and self.job.saving.resume:
-            self._resume(self.job.saving.resume)
+        found = (self.job.saving and self.job.saving.resume) or self.job.start_from
+        if found:
+            self._resume(found)
         self._tell("on_fit_begin")
         while self.epoch < self.last_epoch and not self._over and not self._at_step_limit():
             self._epoch_began, self._rows_read = time.monotonic(), 0
@@ -132,22 +145,25 @@ class Run:
             self._strike("step")
             yield batch
 
-    def step_done(self, batch: Batch, loss: Mean) -> bool:
-        """Enter one step into the books; says whether the epoch should go on."""
+    def step_done(self, batch: Batch, loss: Mean, numbers: Mapping[str, Mean] = NO_NUMBERS) -> bool:
+        """Enter one step into the books, with what else it has to report; says whether the epoch should go on."""
         self.loss = loss.total / loss.count if loss.count else 0.0
         self._pending = self._pending.plus(loss)
+        self._pending_numbers.add(numbers)
         self._rows_read += batch.batch_rows
         self._ranges.append((self.epoch, batch.start, batch.start + batch.rows))
         self.step += 1
         self.epoch_step += 1
         if self.job.heart is not None:
             self.job.heart.step = self.step
-        self._in_step = True
+        self._can_stop_now = self._steered
         for callback in self._step_callbacks:
             callback.on_step_end(self)
-        self._in_step = False
+        self._can_stop_now = False
         if self._steered:
             self._stop = any(self.world.all_gather(self._stop_wanted_now))
+        if self._validation_due():
+            self._validate_within_the_epoch()
         saving = self.job.saving
         self._hear_of_checkpoint()
         if saving and saving.policy.due_after_step(self.step):
@@ -156,15 +172,23 @@ class Run:
         self._interrupted = self._stop or self._at_step_limit()
         return not self._interrupted
 
+    def validation(self) -> dict[str, float]:
+        """What validation finds after this step; looked for once."""
+        if self._scores is None or self._scores[0] != self.step:
+            self._scores = self.step, self._validate()
+        return self._scores[1]
+
     def summarise(self, logs: dict[str, float]) -> dict[str, float]:
         """The epoch's averages over all workers, with what validation found; the same on every worker."""
         if self._to_go_on_with():
             # Saved before the epoch is closed, so that a later run can go on in the middle of it.
             self._save_checkpoint()
         self._settle()
-        self.logs = {"epoch": self.epoch + 1, "loss": self._settled.value, **logs}
-        if self.job.deterministic:  # sums of few large parts: what the order of workers changes is far behind
-            self.logs = {name: float(f"{value:.10g}") for name, value in self.logs.items()}
+        self.logs = self._rounded(
+            {"epoch": self.epoch + 1, "loss": self._settled.value, **self._settled_numbers.averages(), **logs}
+        )
+        if not self.validations or self.validations[-1]["step"] != self.step:
+            self._note_validation(self.validation())
         return self.logs
 
     def epoch_done(self) -> None:
@@ -178,7 +202,7 @@ class Run:
             self._over = self._closed_early = True
             return
         finished, self.epoch, self.epoch_step = self.epoch, self.epoch + 1, 0
-        self._settled = Mean()
+        self._settled, self._settled_numbers = Mean(), Numbers()
         self._over = self._stop
         if self.job.saving and self.job.saving.policy.due_after_epoch(finished):
             self._save_checkpoint()
@@ -186,13 +210,39 @@ class Run:
     def outcome(self) -> Outcome:
         callbacks = [_travelling(c) if self.world.rank == 0 else {} for c in self.job.callbacks]
         state = self._trainee.state() if self.world.rank == 0 else {}
-        return Outcome(state, self.history, self.first_epoch, self.ledger, callbacks)
+        return Outcome(state, self.history, self.first_epoch, self.ledger, callbacks, self.validations)
 
     # The rest is nobody else's business.
 
     def _to_go_on_with(self) -> bool:
         """Whether ``max_steps`` ended the run in the middle of an epoch."""
         return self._interrupted and not self._stop and self.epoch_step != self.steps_per_epoch
+
+    def _validation_due(self) -> bool:
+        """Whether it is time, and not the end of the epoch, which has a validation of its own."""
+        every = self.job.validate_every
+        ends = self._stop or self._at_step_limit() or self.epoch_step == self.steps_per_epoch
+        return every is not None and self.step % every == 0 and not ends
+
+    def _validate_within_the_epoch(self) -> None:
+        """Validate, tell, and decide together whether to stop at once."""
+        self.logs = self._note_validation(self.validation())
+        self._can_stop_now = True
+        self._tell("on_validation")
+        self._can_stop_now = False
+        self._stop = any(self.world.all_gather(self._stop_wanted_now))
+
+    def _note_validation(self, scores: dict[str, float]) -> dict[str, float]:
+        record = self._rounded({"epoch": self.epoch + 1, "step": self.step, **scores})
+        if scores:
+            self.validations.append(record)
+        return record
+
+    def _rounded(self, logs: dict[str, float]) -> dict[str, float]:
+        if not self.job.deterministic:
+            return logs
+        # Sums of few large parts: what the order of workers changes is far behind.
+        return {name: float(f"{value:.10g}") for name, value in logs.items()}
 
     def _at_step_limit(self) -> bool:
         return self.job.max_steps is not None and self.step >= self.job.max_steps
@@ -203,10 +253,12 @@ class Run:
 
     def _settle(self) -> None:
         """Bring the books of all workers together; afterwards each has the same."""
-        for ranges, pending in self.world.all_gather((self._ranges, self._pending.on_host())):
+        mine = self._ranges, self._pending.on_host(), self._pending_numbers.on_host()
+        for ranges, pending, numbers in self.world.all_gather(mine):
             self.ledger.add(ranges)
             self._settled = self._settled.plus(pending)
-        self._ranges, self._pending = [], Mean()
+            self._settled_numbers.add(numbers)
+        self._ranges, self._pending, self._pending_numbers = [], Mean(), Numbers()
 
     def _save_checkpoint(self) -> None:
         saving = self.job.saving
@@ -246,7 +298,9 @@ class Run:
             **self._place(),
             "first_epoch": self.first_epoch,
             "loss": [self._settled.total, self._settled.count],
+            "numbers": {name: [mean.total, mean.count] for name, mean in self._settled_numbers.items()},
             "history": self.history,
+            "validations": self.validations,
             "ledger": self.ledger.to_dict(),
             "callbacks": [[type(callback).__name__, callback.state_dict()] for callback in self.job.callbacks],
             "signature": {**self.job.signature, "seed": self.job.seed},
@@ -259,7 +313,9 @@ class Run:
         self.epoch, self.epoch_step = position["epoch"], position["epoch_step"]
         self.step, self._over = position["step"], position["over"]
         self._settled = Mean(*position["loss"])
+        self._settled_numbers = Numbers({name: Mean(*pair) for name, pair in position.get("numbers", {}).items()})
         self.history = position["history"]
+        self.validations = position.get("validations", [])
         self.ledger = Ledger.from_dict(position["ledger"])
         self._saved = self._place()
         self.first_epoch = position["first_epoch"]

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from seamline.core import rng, tree
+from seamline.core import rng
 from seamline.core.framework import Recipe
 from seamline.core.mean import Mean
 from seamline.core.shards import Batch
 from seamline.frameworks.torch.autocast import autocast
 from seamline.frameworks.torch.build import Built
 from seamline.frameworks.torch.frozen.acceleration import Probe
-from seamline.frameworks.torch.losses import WeighedLoss
+from seamline.frameworks.torch.objective import Objective
 from seamline.frameworks.torch.randomness import seed_everything
 from seamline.frameworks.torch.replica import TorchReplica
 from seamline.frameworks.torch.tensors import Placement, call, pieces
@@ -28,14 +26,21 @@ from seamline.frameworks.torch.world import TorchWorld
 class TrainingStep:
     """One batch: forward, backward, clip, update."""
 
-    def __init__(self, recipe: Recipe, built: Built, replica: TorchReplica, world: TorchWorld, seed: int) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        built: Built,
+        objective: Objective,
+        replica: TorchReplica,
+        world: TorchWorld,
+        seed: int,
+    ) -> None:
         self._tuning = recipe.tuning
-        self._per_step = recipe.scheduler_every == "step"
         self._built = built
         self._replica = replica
         self._world = world
         self._seed = seed
-        self._loss = WeighedLoss(built.loss)
+        self._loss = objective
         self._placement = Placement.of(built.model, world.device, channels_last=recipe.tuning.channels_last)
 
     @property
@@ -53,13 +58,16 @@ class TrainingStep:
         loss = self.compute(batch, step)
         self._clip()
         self._built.optimizer.step()
-        if self._per_step:
-            self._advance_scheduler()
+        self._built.schedule.after_step()
+        if self._built.average is not None:
+            self._built.average.update()
         return loss
 
     def refresh(self) -> None:
         """Follow the user who has frozen or thawed a part of the model."""
         self._replica.refresh()
+        if self._built.average is not None:
+            self._built.average.refresh()
 
     def compute(self, batch: Batch, step: int) -> Mean:
         """The gradients of the whole batch, on every worker."""
@@ -69,19 +77,7 @@ class TrainingStep:
         return self._backward(batch, inputs, targets)
 
     def end_epoch(self, logs: dict[str, float]) -> None:
-        if not self._per_step:
-            self._advance_scheduler(logs.get("val_loss", logs["loss"]))
-
-    def _advance_scheduler(self, watched: float | None = None) -> None:
-        scheduler = self._built.scheduler
-        with warnings.catch_warnings():
-            # An optimizer that has travelled to a worker is not the object that the scheduler has marked.
-            warnings.filterwarnings("ignore", message="Seems like `optimizer.step.*has been overridden")
-            if isinstance(scheduler, ReduceLROnPlateau):
-                if watched is not None:
-                    scheduler.step(watched)
-            elif scheduler is not None:
-                scheduler.step()
+        self._built.schedule.after_epoch(logs)
 
     def _backward(self, batch: Batch, inputs: Any, targets: Any) -> Mean:
         uneven = self._loss.counts_unevenly(targets)
@@ -103,8 +99,7 @@ class TrainingStep:
 
         def compute() -> torch.Tensor:
             with autocast(self._tuning, self._world.device), _normalising_as_learned(self._built.model, not counted):
-                outputs = call(self._replica.model, inputs)
-                return self._loss(outputs, targets) if counted else _nothing(outputs)
+                return self._loss.compute(self._replica.model, inputs, targets, counted)
 
         return self._replica.once_checked(compute)
 
@@ -120,12 +115,6 @@ class TrainingStep:
             torch.nn.utils.clip_grad_value_(parameters, self._tuning.clip_value)
         if self._tuning.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(parameters, self._tuning.clip_norm)
-
-
-def _nothing(outputs: Any) -> torch.Tensor:
-    """Zero, in a way that reaches every parameter."""
-    sums = [torch.nan_to_num(leaf, 0.0, 0.0, 0.0).sum() for leaf in tree.leaves(outputs)]
-    return torch.stack(sums).sum() * 0.0
 
 
 @contextlib.contextmanager

@@ -14,6 +14,9 @@ from seamline.core.framework import State
 from seamline.frameworks.torch import state as files
 from seamline.frameworks.torch.build import Built
 
+AVERAGED = "averaged"
+"""The weights behind a moving average; the average itself is the model, for whoever reads a state."""
+
 
 class TorchTrainee:
     """Model, optimizer and scheduler as one state."""
@@ -29,12 +32,16 @@ class TorchTrainee:
         return self._built.model
 
     def state(self) -> State:
-        scheduler = self._built.scheduler
-        return {
-            "model": on_cpu(self._built.model.state_dict()),
+        scheduler, average = self._built.schedule.scheduler, self._built.average
+        rest = {
             "optimizer": on_cpu(self._built.optimizer.state_dict()),
             "scheduler": scheduler.state_dict() if scheduler is not None else None,
         }
+        if average is None:
+            return {"model": on_cpu(self._built.model.state_dict()), **rest}
+        behind = {"weights": copied(on_cpu(average.weights())), "updates": average.updates}
+        with average.in_place():
+            return {"model": copied(on_cpu(self._built.model.state_dict())), AVERAGED: behind, **rest}
 
     def snapshot(self) -> State:
         self._copy = copied(self.state(), self._copy)
@@ -42,10 +49,14 @@ class TorchTrainee:
 
     def load(self, state: State) -> None:
         load_model(self._built.model, state)
+        if self._built.average is not None:
+            behind = state.get(AVERAGED, {"weights": {}, "updates": 0})
+            self._built.average.load(behind["weights"], behind["updates"])
         if state.get("optimizer"):
             self._load_optimizer(state["optimizer"])
-        if state.get("scheduler") and self._built.scheduler is not None:
-            self._built.scheduler.load_state_dict(state["scheduler"])
+        scheduler = self._built.schedule.scheduler
+        if state.get("scheduler") and scheduler is not None:
+            scheduler.load_state_dict(state["scheduler"])
 
     def _load_optimizer(self, state: dict[str, Any]) -> None:
         try:
