@@ -81,7 +81,11 @@ def trained_by_lightning(module, epochs=3):
     return [p.detach().numpy() for p in module.parameters()], trainer.optimizers[0].param_groups[0]["lr"], logged
 
 
-quiet = pytest.mark.filterwarnings("ignore:.*(does not have many workers|log_every_n_steps).*")
+quiet = pytest.mark.filterwarnings(  # Lightning's advice on loaders, and its own use of what torch deprecates
+    "ignore:.*does not have many workers",
+    "ignore:.*log_every_n_steps",
+    "ignore:`isinstance.treespec, LeafSpec.` is deprecated",
+)
 
 
 def fit(model, data=(X, Y), **options):
@@ -197,7 +201,6 @@ class Autoencoder(pl.LightningModule):
 
 
 @quiet
-@pytest.mark.filterwarnings("ignore:You passed in a `val_dataloader`:", "ignore:.*validation_step.*")
 @pytest.mark.parametrize("columns", [1, 3])
 def test_items_come_as_the_loader_gives_them(columns):
     x = torch.from_numpy(X)

@@ -94,6 +94,18 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
+class End:
+    """Where a run ended, for one that goes on from there."""
+
+    position: dict[str, Any]
+    """As a checkpoint has it."""
+    state: State | None = None
+    """What to go on with where that is not what was learned: an epoch that was left in its middle was closed since."""
+    sample: Any = None
+    """The inputs of the first row that was read."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What training left behind."""
 
@@ -103,6 +115,7 @@ class Outcome:
     ledger: Ledger
     callbacks: list[dict[str, Any]]
     validations: list[dict[str, float]] = field(default_factory=list)
+    end: End | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +162,10 @@ class Framework(Protocol):
 
     def model(self, recipe: Recipe) -> Any:
         """The model with the weights of ``recipe.start``, for use on the driver."""
+        ...
+
+    def to_onnx(self, recipe: Recipe, sample: Any, path: Path) -> None:
+        """Export the model of ``recipe.start``, called with ``sample``, as ONNX."""
         ...
 
     def take_home(self, recipe: Recipe, state: State) -> None:

@@ -6,6 +6,7 @@ progress, the ledger) is here once.
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 import warnings
@@ -13,11 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from seamline.core import checkpoint, fault, pickling
+from seamline.core import checkpoint, fault, pickling, tree
 from seamline.core.errors import CheckpointError, UnpicklableError
 from seamline.core.events import Callback, Progress
-from seamline.core.framework import Job, Outcome, State
+from seamline.core.framework import End, Job, Outcome, State
 from seamline.core.ledger import Ledger, Range
+from seamline.core.logical import LogicalBatch
 from seamline.core.mean import Mean, Numbers
 from seamline.core.saver import Saver
 from seamline.core.shards import Batch
@@ -92,6 +94,8 @@ class Run:
         self._closed_early = False
         self._over = False
         self._saved: dict[str, Any] | None = None
+        self._left: tuple[dict[str, Any], State] | None = None
+        self._sample: Any = None
         self._saver = Saver()
         self._reported = 0.0
 
@@ -151,6 +155,8 @@ class Run:
         self._pending = self._pending.plus(loss)
         self._pending_numbers.add(numbers)
         self._rows_read += batch.batch_rows
+        if self._sample is None:
+            self._sample = _first_row(batch)
         self._ranges.append((self.epoch, batch.start, batch.start + batch.rows))
         self.step += 1
         self.epoch_step += 1
@@ -184,6 +190,8 @@ class Run:
             # Saved before the epoch is closed, so that a later run can go on in the middle of it.
             self._save_checkpoint()
         self._settle()
+        if self._to_go_on_with() and self.world.rank == 0:
+            self._left = self._position(), copy.deepcopy(self._trainee.state())
         self.logs = self._rounded(
             {"epoch": self.epoch + 1, "loss": self._settled.value, **self._settled_numbers.averages(), **logs}
         )
@@ -210,7 +218,9 @@ class Run:
     def outcome(self) -> Outcome:
         callbacks = [_travelling(c) if self.world.rank == 0 else {} for c in self.job.callbacks]
         state = self._trainee.state() if self.world.rank == 0 else {}
-        return Outcome(state, self.history, self.first_epoch, self.ledger, callbacks, self.validations)
+        position, left = self._left or (self._position(), None)
+        end = End(json.loads(json.dumps(position)), left, self._sample) if self.world.rank == 0 else None
+        return Outcome(state, self.history, self.first_epoch, self.ledger, callbacks, self.validations, end)
 
     # The rest is nobody else's business.
 
@@ -359,6 +369,11 @@ class Run:
                 epoch_over=epoch_over,
             )
         )
+
+
+def _first_row(batch: Batch) -> Any:
+    part = batch.parts[0] if isinstance(batch, LogicalBatch) else batch
+    return tree.map_leaves(lambda leaf: copy.deepcopy(leaf[:1]), part.inputs)
 
 
 def _overrides(callback: Callback, hook: str) -> bool:

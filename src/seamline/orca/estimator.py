@@ -27,6 +27,7 @@ from seamline.core.sync import Sync
 from seamline.core.tuning import Tuning
 from seamline.orca import worker
 from seamline.orca.feeding import READING_BATCH, feeds, to_read
+from seamline.orca.handing_on import HandingOn
 from seamline.orca.launching import launch, persevere, workers_of_context
 from seamline.orca.progress import display
 from seamline.orca.weighing import weighed, weighting
@@ -38,7 +39,7 @@ WAIT_S = 1800.0
 """How long workers wait for each other where the user does not say."""
 
 
-class Estimator:
+class Estimator(HandingOn):
     """A model with what trains it; ``fit`` learns, and what was learned ends in an underscore.
 
     ``history_`` holds one dict of averages for each epoch, ``validations_`` one with the scores of each validation and
@@ -181,6 +182,7 @@ class Estimator:
                 faults=tuple(faults),
                 weighting=weights,
                 validate_every=validate_every,
+                start_from=self._start_from,
             )
             self._take_home(self._train(job, fed, RetryPolicy.of(retry), verbose), callbacks)
         return self
@@ -206,6 +208,7 @@ class Estimator:
         before = [each for each in getattr(self, "validations_", ()) if each["epoch"] <= outcome.first_epoch]
         self.validations_: list[dict[str, float]] = [*before, *outcome.validations]
         self.ledger_: Ledger = outcome.ledger
+        self._end, self._start_from = outcome.end, None
         self._fits += 1
         for callback, attributes in zip(callbacks, outcome.callbacks, strict=True):
             vars(callback).update(attributes)

@@ -14,7 +14,7 @@ from seamline.core.framework import Feed, Job, Outcome, Part, Recipe, State
 from seamline.core.shards import Shard
 from seamline.core.tuning import Tuning
 from seamline.core.world import World
-from seamline.frameworks.torch import build, loop, metrics, scoring, travel
+from seamline.frameworks.torch import build, export, loop, metrics, scoring, travel
 from seamline.frameworks.torch import state as files
 from seamline.frameworks.torch.randomness import random_numbers_restored, seed_everything
 from seamline.frameworks.torch.trainee import AVERAGED, load_model, on_cpu
@@ -64,6 +64,9 @@ class TorchFramework:
         if recipe.start is not None:
             load_model(model, recipe.start)
         return model
+
+    def to_onnx(self, recipe: Recipe, sample: Any, path: Path) -> None:
+        export.to_onnx(self.model(recipe), sample, path)
 
     def current(self, recipe: Recipe, state: State) -> State:
         held = {"model": recipe.model, "optimizer": recipe.optimizer, "scheduler": recipe.scheduler}

@@ -60,6 +60,7 @@ class TrainingStep(OwnStep):
         self._latest = self._book.close()
         if not counted:
             put_back(self._seen)
+            self._seen = None
         return loss
 
     def tally(self, value: torch.Tensor, counted: float) -> Mean:
