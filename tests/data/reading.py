@@ -3,7 +3,7 @@
 import numpy as np
 
 from seamline.core import registry
-from seamline.core.shards import Columns, Reading
+from seamline.core.shards import Columns, Reading, Unpaired
 
 
 def split(data, workers, columns=None, **reading):
@@ -17,10 +17,14 @@ def whole_batches(data, workers, epoch=0, first_step=0, **reading):
     for parts in zip(*(shard.batches(epoch, first_step) for shard in shards), strict=True):
         assert len({part.batch_rows for part in parts}) == 1
         assert sum(part.rows for part in parts) == parts[0].batch_rows
-        counted = [np.asarray(part.inputs) for part in parts if part.rows]
+        counted = [_array(part.inputs) for part in parts if part.rows]
         batches.append(np.concatenate(counted))
-        assert all(len(np.asarray(part.inputs)) == max(1, part.rows) for part in parts)
+        assert all(len(_array(part.inputs)) == max(1, part.rows) for part in parts)
     return batches
+
+
+def _array(inputs):
+    return np.asarray(inputs[0] if isinstance(inputs, Unpaired) else inputs)
 
 
 def assert_same_batches(ours, theirs):

@@ -151,7 +151,7 @@ def test_processes_that_stay_serve_every_epoch():
     [
         ((1, 2), "tensor", "tensor"),
         ((1, 2, 3), "tuple", "tensor"),
-        ((1,), "tensor", "nothing"),
+        ((1,), "tuple", "nothing"),
         ({"a": 1, "b": 2}, "dict", "nothing"),
     ],
 )

@@ -128,6 +128,15 @@ class ModelDirectory:
         runs = sorted(self._runs(), reverse=True)
         return next((run for run in runs if newest(fit_folder(run, 1)) is not None), None)
 
+    def newest(self) -> Path | None:
+        """The last complete checkpoint of the last run that has any."""
+        for run in sorted(self._runs(), reverse=True):
+            for fit in sorted(run.glob("fit-*"), key=_number, reverse=True):
+                found = newest(fit)
+                if found is not None:
+                    return found
+        return None
+
     def clean(self) -> None:
         """Remove what a killed writer left behind, and finish a replacement that it had begun."""
         for half in self._checkpoints.glob("run-*/fit-*/.writing-*"):

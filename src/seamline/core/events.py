@@ -33,6 +33,9 @@ class Callback:
     def on_step_end(self, run: Run) -> None:
         """After the weights were updated; ``run.loss`` is this worker's loss."""
 
+    def on_validation(self, run: Run) -> None:
+        """After a validation within an epoch, of ``validate_every``; ``run.logs`` holds its scores and its step."""
+
     def on_epoch_end(self, run: Run) -> None:
         """After validation; ``run.logs`` holds the epoch's averages over all workers."""
 

@@ -30,6 +30,8 @@ class Recipe:
     sync: Sync
     optimizer: Any = None
     loss: Any = None
+    train_step: Any = None
+    """A function of the model and a batch that takes the place of forward pass and loss."""
     metrics: Any = None
     scheduler: Any = None
     scheduler_every: Literal["epoch", "step"] = "epoch"
@@ -45,6 +47,14 @@ class Saving:
     folder: Path
     policy: CheckpointPolicy
     resume: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighting:
+    """That rows count differently in training: by their class, by a weight that comes with them, or by both."""
+
+    classes: Mapping[Any, float] | None = None
+    rows: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +78,11 @@ class Job:
     faults: tuple[Fault, ...] = ()
     attempt: int = 0
     """How often this run was started before."""
+    weighting: Weighting | None = None
+    validate_every: int | None = None
+    """Steps between validations, which also take place at the end of each epoch."""
+    start_from: Path | None = None
+    """A checkpoint to go on from where ``saving`` names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +94,18 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
+class End:
+    """Where a run ended, for one that goes on from there."""
+
+    position: dict[str, Any]
+    """As a checkpoint has it."""
+    state: State | None = None
+    """What to go on with where that is not what was learned: an epoch that was left in its middle was closed since."""
+    sample: Any = None
+    """The inputs of the first row that was read."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What training left behind."""
 
@@ -87,6 +114,8 @@ class Outcome:
     first_epoch: int
     ledger: Ledger
     callbacks: list[dict[str, Any]]
+    validations: list[dict[str, float]] = field(default_factory=list)
+    end: End | None = None
 
 
 @dataclass(slots=True)
@@ -143,6 +172,10 @@ class Framework(Protocol):
 
     def model(self, recipe: Recipe) -> Any:
         """The model with the weights of ``recipe.start``, for use on the driver."""
+        ...
+
+    def to_onnx(self, recipe: Recipe, sample: Any, path: Path) -> None:
+        """Export the model of ``recipe.start``, called with ``sample``, as ONNX."""
         ...
 
     def take_home(self, recipe: Recipe, state: State) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,3 +23,17 @@ class Mean:
 
     def on_host(self) -> Mean:
         return Mean(float(self.total), float(self.count))
+
+
+class Numbers(dict[str, Mean]):
+    """Means in the making, by name."""
+
+    def add(self, others: Mapping[str, Mean]) -> None:
+        for name, mean in others.items():
+            self[name] = self.get(name, Mean()).plus(mean)
+
+    def on_host(self) -> dict[str, Mean]:
+        return {name: mean.on_host() for name, mean in self.items()}
+
+    def averages(self) -> dict[str, float]:
+        return {name: mean.value for name, mean in self.items()}

@@ -1,7 +1,7 @@
 """Where names become objects, and the only place where they do.
 
 Other packages add theirs by an entry point in the group ``seamline.engines``, ``seamline.clusters``,
-``seamline.frameworks``, ``seamline.syncs``, ``seamline.runtimes`` or ``seamline.data``.
+``seamline.frameworks``, ``seamline.syncs``, ``seamline.runtimes``, ``seamline.inference`` or ``seamline.data``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from seamline.core.runtime import Runtime
 from seamline.core.shards import Columns, Shards
 from seamline.core.sync import Sync
 
-Kind = Literal["engines", "clusters", "frameworks", "syncs", "runtimes", "data"]
+Kind = Literal["engines", "clusters", "frameworks", "syncs", "runtimes", "inference", "data"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,7 @@ _OURS: dict[Kind, tuple[Entry, ...]] = {
         Entry("openvino", "seamline.runtimes.openvino:OpenVino", "openvino", "inference"),
         Entry("onnxruntime", "seamline.runtimes.onnxruntime:OnnxRuntime", "onnxruntime", "inference"),
     ),
+    "inference": (Entry("torch", "seamline.nano.torch:InferenceOptimizer", "torch", "inference"),),
     "data": (
         Entry("spark", "seamline.data.spark:SparkShards", "pyspark", "spark"),
         Entry("ray", "seamline.data.ray:RayShards", "ray", "ray"),
@@ -122,6 +123,11 @@ def framework(name: str) -> Framework:
 
 def runtime(name: str) -> Runtime:
     return cast("Runtime", _named("runtimes", name).load()())
+
+
+def inference(framework: str) -> Any:
+    """What finds the fastest way to serve a model of a framework."""
+    return _named("inference", framework).load()()
 
 
 def sync(choice: str | Sync) -> Sync:

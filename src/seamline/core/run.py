@@ -6,19 +6,21 @@ progress, the ledger) is here once.
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from seamline.core import checkpoint, fault, pickling
+from seamline.core import checkpoint, fault, pickling, tree
 from seamline.core.errors import CheckpointError, UnpicklableError
 from seamline.core.events import Callback, Progress, Saved
-from seamline.core.framework import Job, Outcome, State
+from seamline.core.framework import End, Job, Outcome, State
 from seamline.core.ledger import Ledger
-from seamline.core.mean import Mean
+from seamline.core.logical import LogicalBatch
+from seamline.core.mean import Mean, Numbers
 from seamline.core.saver import Saver
 from seamline.core.shards import Batch
 from seamline.core.world import World
@@ -79,17 +81,22 @@ class Run:
         self.loss: Any = float("nan")
         self.logs: dict[str, float] = {}
         self.history: list[dict[str, float]] = []
+        self.validations: list[dict[str, float]] = []
         self.ledger = Ledger()
+        self._validate: Callable[[], dict[str, float]] = dict
+        self._validated: int | None = None
+        self._scores: tuple[int, dict[str, float]] | None = None
         self._trainee = trainee
         self._callbacks = [c for c in job.callbacks if c.everywhere or world.rank == 0]
         self._step_callbacks = [c for c in self._callbacks if _overrides(c, "on_step_end")]
         self._steered = any(c.steers and _overrides(c, "on_step_end") for c in job.callbacks)
         self._settled = Mean()
         self._pending = Mean()
+        self._settled_numbers, self._pending_numbers = Numbers(), Numbers()
         self._entries: list[tuple[int, Books | list[Entry]]] = []
         self._rows_read = 0
         self._epoch_began = 0.0
-        self._in_step = False
+        self._can_stop_now = False
         self._stop_wanted_now = False
         self._stop_wanted = False
         self._stop = False
@@ -98,10 +105,12 @@ class Run:
         self._over = False
         self._begun = self._ended = self._recovered = False
         self._epoch_told: int | None = None
-        self._open: Literal["step", "epoch"] | None = None
+        self._open: Literal["step", "validation", "epoch"] | None = None
         self._closing_again = False
-        self._before_closing: list[dict[str, Any]] = []
+        self._told_before: list[dict[str, Any]] = []
         self._saved: dict[str, Any] | None = None
+        self._left: tuple[dict[str, Any], State] | None = None
+        self._sample: Any = None
         self._saver = Saver()
         self._reported = 0.0
 
@@ -120,8 +129,8 @@ class Run:
         return self.first_epoch + self.job.epochs
 
     def stop(self) -> None:
-        """End the run: after the step if a callback that ``steers`` says so in ``on_step_end``, else with the epoch."""
-        if self._in_step and self._steered:
+        """End the run: with the epoch, but at once if a callback says so in ``on_validation``, or steers by steps."""
+        if self._can_stop_now:
             self._stop_wanted_now = True
         else:
             self._stop_wanted = True
@@ -156,31 +165,45 @@ class Run:
         if self._closing_again:
             self._closing_again = False
             return
-        for batch in batches:
+        if self.epoch_step and self._validation_due():  # a peer was lost before it was complete
+            self._validate_within_the_epoch()
+            self._interrupted = self._stop
+        for batch in () if self._interrupted else batches:
             self._strike("step")
             if self.world.size > 1:
                 self._trainee.mark()
                 self._open = "step"
             yield batch
 
-    def step_done(self, batch: Batch, loss: Mean, books: Books | None = None) -> bool:
-        """Enter one step, of all workers where there are several; says whether the epoch should go on."""
+    def step_done(
+        self, batch: Batch, loss: Mean, books: Books | None = None, numbers: Iterable[Mapping[str, Mean]] = ()
+    ) -> bool:
+        """Enter one step, of all workers where there are several; says whether the epoch should go on.
+
+        ``numbers`` are what else each has to report.
+        """
         self.loss = loss.total / loss.count if loss.count else 0.0
         self._pending = self._pending.plus(loss)
+        for reported in numbers:
+            self._pending_numbers.add(reported)
         self._rows_read += batch.batch_rows
         self._open = None
+        if self._sample is None:
+            self._sample = _first_row(batch)
         entry = (batch.start, batch.rows, loss.total, loss.count)
         self._entries.append((self.epoch, [entry] if books is None else books))
         self.step += 1
         self.epoch_step += 1
         if self.job.heart is not None:
             self.job.heart.step = self.step
-        self._in_step = True
+        self._can_stop_now = self._steered
         for callback in self._step_callbacks:
             callback.on_step_end(self)
-        self._in_step = False
+        self._can_stop_now = False
         if self._steered:
             self._stop = any(self.world.all_gather(self._stop_wanted_now))
+        if self._validation_due():
+            self._validate_within_the_epoch()
         saving = self.job.saving
         self._hear_of_checkpoint()
         if saving and saving.policy.due_after_step(self.step):
@@ -189,18 +212,30 @@ class Run:
         self._interrupted = self._stop or self._at_step_limit()
         return not self._interrupted
 
+    def close_epoch(self) -> None:
+        """The epoch's steps are done; what follows counts when all workers have come to the end of it."""
+        self._trainee.mark(epoch=True)
+        self._begin_to_agree("epoch")
+
+    def validation(self) -> dict[str, float]:
+        """What validation finds after this step; looked for once."""
+        if self._scores is None or self._scores[0] != self.step:
+            self._scores = self.step, self._validate()
+        return self._scores[1]
+
     def summarise(self, logs: dict[str, float]) -> dict[str, float]:
         """The epoch's averages over all workers, with what validation found; the same on every worker."""
         if self._to_go_on_with():
             # Saved before the epoch is closed, so that a later run can go on in the middle of it.
             self._save_checkpoint()
         self._settle()
-        self._trainee.mark(epoch=True)
-        self._before_closing = [callback.state_dict() for callback in self._callbacks]
-        self._open = "epoch"
-        self.logs = {"epoch": self.epoch + 1, "loss": self._settled.value, **logs}
-        if self.job.deterministic:  # sums of few large parts: what the order of workers changes is far behind
-            self.logs = {name: float(f"{value:.10g}") for name, value in self.logs.items()}
+        if self._to_go_on_with() and self.world.rank == 0:
+            self._left = self._position(), copy.deepcopy(self._trainee.state())
+        self.logs = self._rounded(
+            {"epoch": self.epoch + 1, "loss": self._settled.value, **self._settled_numbers.averages(), **logs}
+        )
+        if not self.validations or self.validations[-1]["step"] != self.step:
+            self._note_validation(self.validation())
         return self.logs
 
     def epoch_done(self) -> None:
@@ -218,7 +253,7 @@ class Run:
             self._over = self._closed_early = True
             return
         finished, self.epoch, self.epoch_step = self.epoch, self.epoch + 1, 0
-        self._settled = Mean()
+        self._settled, self._settled_numbers = Mean(), Numbers()
         self._over = self._stop
         if self.job.saving and self.job.saving.policy.due_after_epoch(finished):
             self._save_checkpoint()
@@ -226,26 +261,29 @@ class Run:
     def outcome(self) -> Outcome:
         callbacks = [_travelling(c) if self.world.rank == 0 else {} for c in self.job.callbacks]
         state = self._trainee.state() if self.world.rank == 0 else {}
-        return Outcome(state, self.history, self.first_epoch, self.ledger, callbacks)
+        position, left = self._left or (self._position(), None)
+        end = End(json.loads(json.dumps(position)), left, self._sample) if self.world.rank == 0 else None
+        return Outcome(state, self.history, self.first_epoch, self.ledger, callbacks, self.validations, end)
 
     # What it calls among new peers, when some were lost and replaced.
 
-    def meet(self, world: World) -> None:
+    def meet(self, world: World, validate: Callable[[], dict[str, float]]) -> None:
         """Go on among these peers; what they have not agreed to any more is undone."""
-        self.world = world
-        if self._open is not None:
+        self.world, self._validate, self._scores = world, validate, None
+        if self._open in ("step", "epoch"):
             self._trainee.take_back()
-        if self._open == "epoch":
-            self._closing_again = True
+        if self._open in ("validation", "epoch"):
+            self.validations = [each for each in self.validations if each["step"] < self.step]
             self.history = [logs for logs in self.history if logs["epoch"] <= self.epoch]
-            for callback, state in zip(self._callbacks, self._before_closing, strict=True):
+            for callback, state in zip(self._callbacks, self._told_before, strict=True):
                 callback.load_state_dict(state)
+        self._closing_again = self._closing_again or self._open == "epoch"
         self._open = None
 
     @property
-    def reached(self) -> tuple[int, int, bool] | None:
+    def reached(self) -> tuple[int, int, bool, bool] | None:
         """How far this worker has come, larger if further; nothing if it has not begun."""
-        return (self.step, self.epoch, self._closing_again) if self._begun else None
+        return (self.step, self.epoch, self._closing_again, self._validated == self.step) if self._begun else None
 
     def hand_over(self) -> tuple[State, dict[str, Any]]:
         """All that another worker needs to be where this one is; good until the next step."""
@@ -262,13 +300,18 @@ class Run:
 
     def _begin(self) -> None:
         saving = self.job.saving
-        if saving and not self._recovered:
-            newest = checkpoint.newest(saving.folder) if self.world.generation else None  # all were lost at once
-            resume = newest or saving.resume
-            if resume:
-                self._resume(resume)
+        if not self._recovered:
+            left = checkpoint.newest(saving.folder) if saving and self.world.generation else None  # all lost at once
+            found = left or (saving and saving.resume) or self.job.start_from
+            if found:
+                self._resume(found)
         self._begun = True
         self._tell("on_fit_begin")
+
+    def _begin_to_agree(self, on: Literal["validation", "epoch"]) -> None:
+        """From here on callbacks are told of what a lost peer may still undo."""
+        self._told_before = [callback.state_dict() for callback in self._callbacks]
+        self._open = on
 
     def _follow_callbacks(self, states: list[dict[str, Any]]) -> None:
         """Know what the first worker's callbacks know, in case that another has to take its place."""
@@ -279,6 +322,34 @@ class Run:
     def _to_go_on_with(self) -> bool:
         """Whether ``max_steps`` ended the run in the middle of an epoch."""
         return self._interrupted and not self._stop and self.epoch_step != self.steps_per_epoch
+
+    def _validation_due(self) -> bool:
+        """Whether it is time, and not the end of the epoch, which has a validation of its own."""
+        every = self.job.validate_every
+        ends = self._stop or self._at_step_limit() or self.epoch_step == self.steps_per_epoch
+        return every is not None and self.step % every == 0 and self._validated != self.step and not ends
+
+    def _validate_within_the_epoch(self) -> None:
+        """Validate, tell, and decide together whether to stop at once."""
+        self._begin_to_agree("validation")
+        self.logs = self._note_validation(self.validation())
+        self._can_stop_now = True
+        self._tell("on_validation")
+        self._can_stop_now = False
+        self._stop = any(self.world.all_gather(self._stop_wanted_now))
+        self._open, self._validated = None, self.step
+
+    def _note_validation(self, scores: dict[str, float]) -> dict[str, float]:
+        record = self._rounded({"epoch": self.epoch + 1, "step": self.step, **scores})
+        if scores:
+            self.validations.append(record)
+        return record
+
+    def _rounded(self, logs: dict[str, float]) -> dict[str, float]:
+        if not self.job.deterministic:
+            return logs
+        # Sums of few large parts: what the order of workers changes is far behind.
+        return {name: float(f"{value:.10g}") for name, value in logs.items()}
 
     def _at_step_limit(self) -> bool:
         return self.job.max_steps is not None and self.step >= self.job.max_steps
@@ -293,7 +364,8 @@ class Run:
             for start, rows, total, count in books if isinstance(books, list) else books.tolist():
                 self.ledger.add([(epoch, int(start), int(start + rows))])
                 self._settled = self._settled.plus(Mean(float(total), float(count)))
-        self._entries, self._pending = [], Mean()
+        self._settled_numbers.add(self._pending_numbers.on_host())
+        self._entries, self._pending, self._pending_numbers = [], Mean(), Numbers()
 
     def _save_checkpoint(self) -> None:
         saving = self.job.saving
@@ -335,7 +407,10 @@ class Run:
             **self._place(),
             "first_epoch": self.first_epoch,
             "loss": [self._settled.total, self._settled.count],
+            "numbers": {name: [mean.total, mean.count] for name, mean in self._settled_numbers.items()},
             "history": self.history,
+            "validations": self.validations,
+            "validated": self._validated,
             "ledger": self.ledger.to_dict(),
             "callbacks": [[type(callback).__name__, callback.state_dict()] for callback in self.job.callbacks],
             "signature": {**self.job.signature, "seed": self.job.seed},
@@ -352,9 +427,12 @@ class Run:
         self.epoch, self.epoch_step = position["epoch"], position["epoch_step"]
         self.step, self._over = position["step"], position["over"]
         self._settled = Mean(*position["loss"])
+        self._settled_numbers = Numbers({name: Mean(*pair) for name, pair in position.get("numbers", {}).items()})
         self.history = position["history"]
+        self.validations = position.get("validations", [])
         self.ledger = Ledger.from_dict(position["ledger"])
-        self._entries, self._pending = [], Mean()
+        self._validated = position.get("validated")
+        self._entries, self._pending, self._pending_numbers = [], Mean(), Numbers()
         self.first_epoch = position["first_epoch"]
         if with_callbacks:
             self._restore_callbacks(position["callbacks"])
@@ -397,6 +475,11 @@ class Run:
                 epoch_over=epoch_over,
             )
         )
+
+
+def _first_row(batch: Batch) -> Any:
+    part = batch.parts[0] if isinstance(batch, LogicalBatch) else batch
+    return tree.map_leaves(lambda leaf: copy.deepcopy(leaf[:1]), part.inputs)
 
 
 def _overrides(callback: Callback, hook: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from seamline.core.world import World
 
@@ -45,11 +45,28 @@ class Columns:
     labels: Sequence[str | Sequence[str]] | None = None
     na: Any = None
     categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    weight: str | None = None
+    """The column that says how much each row counts; targets then come as ``Weighed``."""
 
     def names_alone(self, what: str) -> None:
         """Refuse what only tables understand."""
+        if self.weight is not None and self.features is None:
+            raise TypeError(f"weight_col= names a column, and the data is {what}; arrays take sample_weight=")
         if self.na is not None or self.categories:
             raise TypeError(f"na= and categories= are for tables, and the data is {what}")
+
+
+class Weighed(NamedTuple):
+    """Targets with the weight of each row beside them, as one tree that is cut and moved like any other."""
+
+    targets: Any
+    weights: Any
+
+
+class Unpaired(tuple[Any, ...]):
+    """Inputs of a loader whose items are flat, such as ``(a, b, y)`` or ``(a,)``, for those who want the item back."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

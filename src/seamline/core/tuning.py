@@ -20,6 +20,11 @@ class Tuning:
     weight, so the numbers stay those of the whole batch. ``clip_norm`` and ``clip_value`` bound the
     gradients after they were averaged over the workers.
 
+    ``ema`` keeps an exponential moving average of the weights, ``ema * average + (1 - ema) * weights`` after every step
+    from the second on, and that is the model which validates, is evaluated, predicts and is saved; ``fit`` again goes
+    on from the weights behind it. Buffers, such as the running statistics of batch normalisation, are not averaged:
+    they are those of the model in training.
+
     ``frozen`` is how the frozen beginning of a model is computed: ``"fp32"`` to the bit as ever, ``"bf16"`` and
     ``"int8"`` in the fastest way of that precision which was checked, ``"off"`` without a look. ``"auto"`` is fp32, and
     with ``precision="bf16"`` whatever is fastest. ``cache_frozen`` keeps each row's features from the first epoch on:
@@ -31,6 +36,7 @@ class Tuning:
     accumulate: int = 1
     clip_norm: float | None = None
     clip_value: float | None = None
+    ema: float | None = None
     device: str = "auto"
     frozen: FrozenPrecision = "auto"
     cache_frozen: bool | Literal["auto"] = "auto"
@@ -44,6 +50,8 @@ class Tuning:
             raise ValueError(f"no frozen={self.frozen!r}; there are {', '.join(map(repr, get_args(FrozenPrecision)))}")
         if self.cache_frozen not in (True, False, "auto"):
             raise ValueError(f"cache_frozen is True, False or 'auto', but got {self.cache_frozen!r}")
+        if self.ema is not None and not 0 < self.ema < 1:
+            raise ValueError(f"`0 < ema < 1` must hold, but got ema={self.ema}")
         for name in ("clip_norm", "clip_value"):
             bound = getattr(self, name)
             if bound is not None and bound <= 0:

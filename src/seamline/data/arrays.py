@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from seamline.core import tree
-from seamline.core.shards import Batch, Columns, Numbered, Place, Reading, Shard
+from seamline.core.shards import Batch, Columns, Numbered, Place, Reading, Shard, Weighed
 from seamline.data.balance import part
 from seamline.data.columns import pick_columns
 from seamline.data.order import Indices, epoch_order, step_count
@@ -108,6 +108,8 @@ def _as_arrays(data: Any) -> Any:
     """Numpy views of everything; lists of plain numbers become arrays, lists of arrays stay lists."""
     if data is None or isinstance(data, np.ndarray):
         return data
+    if isinstance(data, Weighed):
+        return Weighed(_as_arrays(data.targets), _as_arrays(data.weights))
     if isinstance(data, Mapping):
         return {key: _as_arrays(value) for key, value in data.items()}
     if isinstance(data, tuple) or (isinstance(data, list) and data and hasattr(data[0], "__array__")):

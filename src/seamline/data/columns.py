@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from seamline.core.shards import Columns
+from seamline.core.shards import Columns, Weighed
 
 Names = Sequence["str | Sequence[str]"]
 
 
 def pick_columns(table: Mapping[str, Any], columns: Columns) -> tuple[Any, Any]:
     """The named columns as ``(inputs, targets)``: a single one as it is, several as a tuple."""
-    return _pick(table, columns.features), _pick(table, columns.labels)
+    targets = _pick(table, columns.labels)
+    if columns.weight is not None:
+        targets = Weighed(targets, _column(table, columns.weight))
+    return _pick(table, columns.features), targets
 
 
 def wanted(columns: Columns) -> list[str]:
@@ -24,6 +27,8 @@ def wanted(columns: Columns) -> list[str]:
     for group in (columns.features, columns.labels):
         for name in _listed(group):
             names.update(dict.fromkeys([name] if isinstance(name, str) else name))
+    if columns.weight is not None:
+        names[columns.weight] = None
     return list(names)
 
 

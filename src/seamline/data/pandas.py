@@ -28,7 +28,7 @@ class FrameShards(ArrayShards):
                 f"it has {', '.join(map(repr, data.columns))}"
             )
         data = _complete(data, columns)
-        for name in tree.leaves([list(columns.features), list(columns.labels or ())]):
+        for name in tree.leaves([list(columns.features), list(columns.labels or ()), columns.weight]):
             if name in data and not (is_numeric_dtype(data[name]) or is_bool_dtype(data[name])):
                 raise ValueError(f"column {name!r} holds {data[name].dtype}, not numbers; encode it first")
         super().__init__(pick_columns(data, columns))

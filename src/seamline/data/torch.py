@@ -23,7 +23,7 @@ from torch.utils.data import (
 )
 
 from seamline.core import rng, tree
-from seamline.core.shards import Batch, Columns, Numbered, Place, Reading, Shard
+from seamline.core.shards import Batch, Columns, Numbered, Place, Reading, Shard, Unpaired
 from seamline.data.balance import part
 from seamline.data.order import epoch_order
 
@@ -323,8 +323,8 @@ def _inputs_and_targets(item: Any) -> tuple[Any, Any]:
     """A pair is input and target; of more parts the last is the target; all else is input."""
     if isinstance(item, (tuple, list)) and not hasattr(item, "_fields"):
         if len(item) == 1:
-            return item[0], None
-        return (item[0] if len(item) == 2 else tuple(item[:-1])), item[-1]
+            return Unpaired(item), None
+        return (item[0] if len(item) == 2 else Unpaired(item[:-1])), item[-1]
     return item, None
 
 

@@ -8,6 +8,7 @@ from seamline.core.retry import RetryPolicy
 from seamline.core.tuning import Tuning
 from seamline.orca.context import OrcaContext, init_orca_context, stop_orca_context
 from seamline.orca.estimator import Estimator
+from seamline.orca.handing_on import latest_checkpoint
 
 if TYPE_CHECKING:
     from seamline.orca.xshards import XShards
@@ -20,6 +21,7 @@ __all__ = [
     "Tuning",
     "XShards",
     "init_orca_context",
+    "latest_checkpoint",
     "stop_orca_context",
 ]
 

@@ -29,8 +29,10 @@ from seamline.core.tuning import Tuning
 from seamline.orca import worker
 from seamline.orca.crew import Crew, Growth
 from seamline.orca.feeding import READING_BATCH, FedAgain, fed_again, feeds, to_read
+from seamline.orca.handing_on import HandingOn
 from seamline.orca.launching import launch, persevere, warm_up, workers_of_context
 from seamline.orca.progress import display
+from seamline.orca.weighing import weighed, weighting
 
 ColumnNames = Sequence["str | Sequence[str]"]
 Categories = Mapping[str, Sequence[Any]]
@@ -39,11 +41,12 @@ WAIT_S = 1800.0
 """How long workers wait for each other where the user does not say."""
 
 
-class Estimator:
+class Estimator(HandingOn):
     """A model with what trains it; ``fit`` learns, and what was learned ends in an underscore.
 
-    ``history_`` holds one dict of averages for each epoch, ``ledger_`` the account of trained rows. Fitting again
-    goes on from where the last ``fit`` ended; a new ``Estimator`` starts anew.
+    ``history_`` holds one dict of averages for each epoch, ``validations_`` one with the scores of each validation and
+    the step of its ``fit`` after which it was, ``ledger_`` the account of trained rows. Fitting again goes on from
+    where the last ``fit`` ended; a new ``Estimator`` starts anew.
     """
 
     def __init__(self, recipe: Recipe, *, framework: str, model_dir: str | os.PathLike[str] | None = None) -> None:
@@ -60,6 +63,7 @@ class Estimator:
         model: Any,
         optimizer: Any = None,
         loss: Any = None,
+        train_step: Any = None,
         metrics: Any = None,
         scheduler: Any = None,
         scheduler_every: Literal["epoch", "step"] = "epoch",
@@ -74,11 +78,20 @@ class Estimator:
         worker: ``model()`` or ``model(config)``, ``optimizer(model)`` or ``optimizer(model, config)``,
         ``scheduler(optimizer)`` or ``scheduler(optimizer, config)``. ``metrics`` are functions of outputs and
         targets or torchmetrics, alone, in a list or named in a dict. Checkpoints go to ``model_dir``.
+
+        ``train_step(model, batch)`` takes the place of forward pass and loss: ``batch`` is ``(inputs, targets)`` as
+        tensors on the device, and it returns the mean loss over the rows of the batch, or a dict with that as
+        ``"loss"`` and further numbers, whose means over rows go to ``history_``. Gradients, workers, clipping and
+        schedulers stay as they are. Without ``loss`` it also validates and evaluates, without gradients.
+
+        A LightningModule without ``optimizer`` and ``loss`` brings all of it along: ``configure_optimizers``,
+        ``training_step``, ``validation_step``, and what these log goes to ``history_`` under its own names.
         """
         recipe = Recipe(
             model=model,
             optimizer=optimizer,
             loss=loss,
+            train_step=train_step,
             metrics=metrics,
             scheduler=scheduler,
             scheduler_every=scheduler_every,
@@ -95,8 +108,12 @@ class Estimator:
         epochs: int = 1,
         batch_size: int | None = None,
         validation_data: Any = None,
+        validate_every: int | None = None,
         feature_cols: ColumnNames | None = None,
         label_cols: ColumnNames | None = None,
+        weight_col: str | None = None,
+        sample_weight: Any = None,
+        class_weight: Mapping[Any, float] | None = None,
         na: Any = None,
         categories: Categories | None = None,
         memory: int | str = BUFFER_BYTES,
@@ -133,15 +150,26 @@ class Estimator:
         When a worker is lost the run starts again from its newest checkpoint, as often as ``retry`` allows: a number or
         a ``RetryPolicy``. Workers that wait for another for ``timeout_s`` seconds end in ``HangError``, which says for
         whom and what each was doing. ``faults`` of ``seamline.testing.faults`` try that out.
+        ``validate_every`` steps there is a validation within the epoch too; ``validations_`` has them all.
+        Rows count differently in training by ``sample_weight``, an array beside arrays, by ``weight_col``, a column of
+        a table, and by ``class_weight={0: 1.0, 1: 5.0}``, which multiply. The loss is the sum of weight times loss over
+        the rows of the batch on all workers, divided by the sum of weights. Validation counts every row alike.
         """
         crew = Crew.of(workers)
         _at_least_one(epochs=epochs, workers=crew.least, max_steps=max_steps, batch_size=batch_size)
+        _at_least_one(validate_every=validate_every)
+        if validate_every is not None and validation_data is None:
+            raise ValueError("validate_every= needs validation_data= to validate with")
         if isinstance(data, list) and not all(isinstance(each, (str, os.PathLike)) for each in data):
             raise TypeError("a list means several inputs and no targets; to learn, give a tuple (x, y)")
         size = crew.size()
         warm_up(size)
         self._library.check(self.recipe, to_train=True)
-        columns = Columns(features=feature_cols, labels=label_cols, na=na, categories=categories or {})
+        weights = weighting(self.recipe, class_weight, sample_weight, weight_col)
+        data = weighed(data, sample_weight)
+        columns = Columns(
+            features=feature_cols, labels=label_cols, na=na, categories=categories or {}, weight=weight_col
+        )
         reading = Reading(batch_size=batch_size, shuffle=shuffle, seed=seed, **self._reading(memory, cache_dir))
         with ExitStack() as aside:
             feed = partial(feeds, data, validation_data, columns, reading, deterministic=deterministic, aside=aside)
@@ -157,6 +185,9 @@ class Estimator:
                 deterministic=bool(deterministic),
                 timeout_s=timeout_s,
                 faults=tuple(faults),
+                weighting=weights,
+                validate_every=validate_every,
+                start_from=self._start_from,
             )
             again = partial(fed_again, crew, feed)
             self._take_home(self._train(job, crew, fed, again, RetryPolicy.of(retry), verbose), callbacks)
@@ -195,7 +226,10 @@ class Estimator:
         self._learn(outcome.state)
         earlier = [epoch for epoch in getattr(self, "history_", ()) if epoch["epoch"] <= outcome.first_epoch]
         self.history_: list[dict[str, float]] = [*earlier, *outcome.history]
+        before = [each for each in getattr(self, "validations_", ()) if each["epoch"] <= outcome.first_epoch]
+        self.validations_: list[dict[str, float]] = [*before, *outcome.validations]
         self.ledger_: Ledger = outcome.ledger
+        self._end, self._start_from = outcome.end, None
         self._fits += 1
         for callback, attributes in zip(callbacks, outcome.callbacks, strict=True):
             vars(callback).update(attributes)

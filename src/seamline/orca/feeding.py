@@ -41,7 +41,8 @@ def feeds(
     train, signature = _to_train(registry.shards(data, columns), reading, parts, aside)
     validation: Sequence[Shard | None] = [None] * workers
     if validation_data is not None:
-        validation = to_read(registry.shards(validation_data, columns), reading, parts, aside)
+        unweighed = replace(columns, weight=None)  # validation counts every row alike
+        validation = to_read(registry.shards(validation_data, unweighed), reading, parts, aside)
     if deterministic:
         signature["logical_workers"] = parts
         train = list(LogicalShard.of(train, workers))

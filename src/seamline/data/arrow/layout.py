@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from seamline.core.errors import DataError
-from seamline.core.shards import Columns
+from seamline.core.shards import Columns, Weighed
 from seamline.data.arrow.forms import Form, Unlike, form_of
 from seamline.data.columns import arranged, wanted
 
@@ -62,7 +62,8 @@ class Layout:
                     )
             return Leaf(chosen, forms, not isinstance(names, str))
 
-        leaves = [leaf(names) for names in (*(columns.features or ()), *(columns.labels or ()))]
+        weight = () if columns.weight is None else (columns.weight,)
+        leaves = [leaf(names) for names in (*(columns.features or ()), *(columns.labels or ()), *weight)]
         return cls(tuple(leaves), columns, example.select(wanted(columns)).slice(0, 1))
 
     @property
@@ -100,7 +101,8 @@ class Layout:
     def batch(self, arrays: Arrays, low: int, high: int) -> tuple[Any, Any]:
         """Inputs and targets of some rows, as views."""
         views = iter([array[low:high] for array in arrays])
-        return arranged(views, self.columns.features), arranged(views, self.columns.labels)
+        inputs, targets = arranged(views, self.columns.features), arranged(views, self.columns.labels)
+        return inputs, targets if self.columns.weight is None else Weighed(targets, next(views))
 
     def spare(self) -> tuple[Any, Any]:
         """The example as a batch of one row."""

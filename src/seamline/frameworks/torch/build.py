@@ -14,8 +14,9 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from seamline.core import creator
 from seamline.core.framework import Recipe
-
-Scheduler = LRScheduler | ReduceLROnPlateau
+from seamline.frameworks.torch import lightning, own_step
+from seamline.frameworks.torch.ema import MovingAverage
+from seamline.frameworks.torch.schedule import Schedule, Scheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +26,23 @@ class Built:
     model: nn.Module
     optimizer: Optimizer
     loss: Any
-    scheduler: Scheduler | None
+    schedule: Schedule
+    average: MovingAverage | None = None
 
 
-def build(recipe: Recipe, device: torch.device) -> Built:
-    model = build_model(recipe).to(device)
+def build(recipe: Recipe, device: torch.device, trainer: lightning.StandIn) -> Built:
+    model = build_model(recipe)
+    driven = lightning.drives(recipe, model)
+    model = (lightning.prepared(model, trainer) if driven else model).to(device)
     if recipe.tuning.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimizer = _optimizer(recipe, model)
-    return Built(model, optimizer, build_loss(recipe, device), _scheduler(recipe, optimizer))
+    if driven:
+        optimizer, schedule = lightning.configured(model, trainer)
+    else:
+        optimizer = _optimizer(recipe, model)
+        schedule = Schedule(_scheduler(recipe, optimizer), recipe.scheduler_every)
+    average = None if recipe.tuning.ema is None else MovingAverage(model, recipe.tuning.ema)
+    return Built(model, optimizer, build_loss(recipe, device), schedule, average)
 
 
 def check(recipe: Recipe, *, to_train: bool) -> None:
@@ -44,9 +53,14 @@ def check(recipe: Recipe, *, to_train: bool) -> None:
         )
     if not to_train:
         return
-    if recipe.optimizer is None or recipe.loss is None:
-        missing = "optimizer" if recipe.optimizer is None else "loss"
-        raise ValueError(f"{missing} is missing; Estimator.from_torch(..., {missing}=...) is needed to fit")
+    if lightning.may_drive(recipe):
+        if isinstance(recipe.model, nn.Module):
+            lightning.check(recipe.model)
+        _nothing_beside(recipe)
+        return
+    if recipe.train_step is not None:
+        own_step.check(recipe.train_step)
+    _complete(recipe)
     if isinstance(recipe.optimizer, torch.optim.LBFGS) or recipe.optimizer is torch.optim.LBFGS:
         raise ValueError(
             "LBFGS computes the loss several times in a step, which this loop does not do; use Adam or SGD"
@@ -64,19 +78,37 @@ def check(recipe: Recipe, *, to_train: bool) -> None:
         raise TypeError(
             f"optimizer must be a torch.optim.Optimizer or a function of the model, not {_described(recipe.optimizer)}"
         )
-    if not callable(recipe.loss):
+    if recipe.loss is not None and not callable(recipe.loss):
         raise TypeError(f"loss must be a function of outputs and targets, but got {_described(recipe.loss)}")
     bound = getattr(recipe.scheduler, "optimizer", None)
     if bound is not None and bound is not recipe.optimizer:
         raise ValueError("the scheduler drives another optimizer; make it with the one that is given here")
 
 
+def _complete(recipe: Recipe) -> None:
+    if recipe.optimizer is None or (recipe.loss is None and recipe.train_step is None):
+        missing = "optimizer" if recipe.optimizer is None else "loss"
+        raise ValueError(
+            f"{missing} is missing; Estimator.from_torch(..., {missing}=...) is needed to fit, unless the model is a "
+            "LightningModule with nothing beside it"
+        )
+
+
+def _nothing_beside(recipe: Recipe) -> None:
+    for name in ("scheduler", "metrics"):
+        if getattr(recipe, name) is not None:
+            raise ValueError(
+                f"{name}= is for models with optimizer= and loss=; a LightningModule says so itself, in "
+                + ("configure_optimizers" if name == "scheduler" else "validation_step by self.log")
+            )
+
+
 def build_model(recipe: Recipe) -> nn.Module:
-    if isinstance(recipe.model, nn.Module):
-        return recipe.model
-    model = creator.call(recipe.model, recipe.config)
+    model = recipe.model if isinstance(recipe.model, nn.Module) else creator.call(recipe.model, recipe.config)
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model function returned {_described(model)}, not a torch.nn.Module")
+    if lightning.drives(recipe, model):
+        model.configure_model()  # type: ignore[operator]  # where such a module may make its layers
     return model
 
 
@@ -94,6 +126,7 @@ def build_loss(recipe: Recipe, device: torch.device) -> Any:
 
 
 def _optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
+    _complete(recipe)  # a function that might have made a LightningModule has not
     made = recipe.optimizer
     if isinstance(made, Optimizer):
         return made

@@ -14,10 +14,10 @@ from seamline.core.framework import Feed, Held, Job, Outcome, Part, Recipe, Stat
 from seamline.core.shards import Shard
 from seamline.core.tuning import Tuning
 from seamline.core.world import World
-from seamline.frameworks.torch import build, loop, metrics, scoring, travel
+from seamline.frameworks.torch import build, export, loop, metrics, scoring, travel
 from seamline.frameworks.torch import state as files
 from seamline.frameworks.torch.randomness import random_numbers_restored, seed_everything
-from seamline.frameworks.torch.trainee import load_model, on_cpu
+from seamline.frameworks.torch.trainee import AVERAGED, load_model, on_cpu
 from seamline.frameworks.torch.world import TorchWorld, join
 
 travel.register()
@@ -65,9 +65,15 @@ class TorchFramework:
             load_model(model, recipe.start)
         return model
 
+    def to_onnx(self, recipe: Recipe, sample: Any, path: Path) -> None:
+        export.to_onnx(self.model(recipe), sample, path)
+
     def current(self, recipe: Recipe, state: State) -> State:
         held = {"model": recipe.model, "optimizer": recipe.optimizer, "scheduler": recipe.scheduler}
         live = {n: on_cpu(v.state_dict()) for n, v in held.items() if _is_instance(v) and state.get(n) is not None}
+        if AVERAGED in state and "model" in live and not _equal(live["model"], state["model"]):
+            # The user has changed what was averaged, so that is where to go on.
+            return {**{name: value for name, value in state.items() if name != AVERAGED}, **live}
         return {**state, **live}
 
     def take_home(self, recipe: Recipe, state: State) -> None:
@@ -83,6 +89,10 @@ class TorchFramework:
 
     def read(self, folder: Path) -> State:
         return files.read(folder)
+
+
+def _equal(ours: State, theirs: State) -> bool:
+    return all(not isinstance(value, torch.Tensor) or torch.equal(value, theirs[name]) for name, value in ours.items())
 
 
 def _is_instance(value: object) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 from seamline.core import rng
 from seamline.core.errors import SeamlineError
@@ -15,7 +16,9 @@ from seamline.core.shards import Batch, Shard
 from seamline.core.startup import without_collecting
 from seamline.frameworks.torch.build import Built, build
 from seamline.frameworks.torch.frozen.acceleration import Acceleration
+from seamline.frameworks.torch.lightning import StandIn, drives
 from seamline.frameworks.torch.mode import TrainingMode
+from seamline.frameworks.torch.objective import Objective, Supervised, objective_of
 from seamline.frameworks.torch.randomness import random_numbers_restored, seed_everything
 from seamline.frameworks.torch.replica import TorchReplica, share_buffers
 from seamline.frameworks.torch.reproducible import ReproducibleStep, one_way_to_compute
@@ -33,43 +36,56 @@ def fit(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld, held: Held) -> 
     What is ``held`` from a call among peers that were lost goes on from there, and brings those along who are new.
     """
     reproducible = isinstance(feed.train, LogicalShard)
-    if reproducible:  # a frozen part that is computed in another way has other bits
-        recipe = replace(recipe, tuning=replace(recipe.tuning, frozen="off"))
-    session: tuple[Built, Run]
     with random_numbers_restored(), one_way_to_compute() if reproducible else contextlib.nullcontext():
         with without_collecting():
             if held.session is None:
                 held.session = _begin(recipe, feed, job, world)
-            session = held.session
-            built, run = session
-            run.meet(world)
+            session: Session = held.session
+            built, objective, run = session.built, session.objective, session.run
+            if reproducible or not isinstance(objective, Supervised):
+                # A frozen part that is computed in another way has other bits; a step of the user's may do anything.
+                recipe = replace(recipe, tuning=replace(recipe.tuning, frozen="off"))
+            run.meet(world, partial(validate, recipe, built, feed, world))
             if world.generation:
                 _catch_up(run, world)
-            replica = TorchReplica(built.model, world)
-            step = _step(recipe, built, replica, world, feed.train, job.seed)
+            replica = TorchReplica(built.model, world, objective.called)
+            step = _step(recipe, built, objective, replica, world, feed.train, job.seed)
         mode = TrainingMode(built.model)
-        with Acceleration(step.probe, feed.train, job, world) as acceleration:
+        with Acceleration(step.probe, feed.train, job, world) as acceleration, objective.during(run):
             for epoch in run.epochs():
                 mode.enter()
                 step.refresh()
+                objective.begin_epoch()
                 batches = in_agreement(feed.train, epoch, run.epoch_step, world)
                 for batch in run.watched(acceleration.batches(epoch, run.epoch_step, batches)):
                     if not run.step_done(batch, *step(batch, run.step)):
                         break
-                logs = {"lr": built.optimizer.param_groups[0]["lr"], **validate(recipe, built, feed, world)}
+                run.close_epoch()
+                logs = {"lr": built.optimizer.param_groups[0]["lr"], **run.validation(), **objective.end_epoch(world)}
                 step.end_epoch(run.summarise(logs))
                 run.epoch_done()
                 replica.check_agreement()
         return run.outcome()
 
 
-def _begin(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld) -> tuple[Built, Run]:
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What outlives the loss of a peer."""
+
+    built: Built
+    objective: Objective
+    run: Run
+
+
+def _begin(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld) -> Session:
     seed_everything(rng.derive(job.seed))
-    built = build(recipe, world.device)
+    trainer = StandIn(world, job, feed.train)
+    built = build(recipe, world.device, trainer)
+    objective = objective_of(recipe, built, job, trainer)
     trainee = TorchTrainee(built)
     if recipe.start is not None:
         trainee.load(recipe.start)
-    return built, Run(job, trainee, world, feed.train.steps)
+    return Session(built, objective, Run(job, trainee, world, feed.train.steps))
 
 
 def _catch_up(run: Run, world: TorchWorld) -> None:
@@ -85,22 +101,30 @@ def _catch_up(run: Run, world: TorchWorld) -> None:
 
 
 def _step(
-    recipe: Recipe, built: Built, replica: TorchReplica, world: TorchWorld, shard: Shard, seed: int
+    recipe: Recipe,
+    built: Built,
+    objective: Objective,
+    replica: TorchReplica,
+    world: TorchWorld,
+    shard: Shard,
+    seed: int,
 ) -> TrainingStep:
     if isinstance(shard, LogicalShard):
         replica.share_start()
         replica.expect_agreement()
-        return ReproducibleStep(recipe, built, replica, world, shard, seed)
+        return ReproducibleStep(recipe, built, objective, replica, world, shard, seed)
     recipe.sync.attach(replica)
-    return TrainingStep(recipe, built, replica, world, seed)
+    return TrainingStep(recipe, built, objective, replica, world, seed)
 
 
 def validate(recipe: Recipe, built: Built, feed: Feed, world: TorchWorld) -> dict[str, float]:
     if feed.validation is None:
         return {}
     share_buffers(built.model, world)
-    scores = evaluate(recipe, built.model, built.loss, feed.validation, world)
-    return {f"val_{name}": value for name, value in scores.items()}
+    with contextlib.nullcontext() if built.average is None else built.average.in_place():
+        scores = evaluate(recipe, built.model, built.loss, feed.validation, world)
+    prefix = "" if drives(recipe, built.model) else "val_"  # a LightningModule has names of its own
+    return {f"{prefix}{name}": value for name, value in scores.items()}
 
 
 def in_agreement(shard: Shard, epoch: int, first_step: int, world: TorchWorld) -> Iterator[Batch]:

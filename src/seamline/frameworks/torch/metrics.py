@@ -51,13 +51,21 @@ class TorchMetricsMeter:
 
     def result(self, world: TorchWorld) -> float:
         seen = [rank for rank, has in enumerate(world.all_gather(self._seen)) if has]
-        if not seen:
-            return float("nan")
-        if len(seen) < world.size:
-            # A metric without any rows has no state of the right shape to gather.
-            self._metric.process_group = dist.new_group(seen)
-        value = _number(self._metric.compute(), type(self._metric).__name__) if self._seen else None
-        return next(v for v in world.all_gather(value) if v is not None)
+        return over_all(self._metric, type(self._metric).__name__, seen, world)
+
+
+def over_all(metric: Any, name: str, seen: list[int], world: TorchWorld) -> float:
+    """A torchmetrics metric over the states of those workers which have seen rows; others need not have it."""
+    if not seen:
+        return float("nan")
+    # A metric without any rows has no state of the right shape to gather.
+    group = dist.new_group(seen) if len(seen) < world.size else None
+    value = None
+    if world.rank in seen:
+        usual, metric.process_group = metric.process_group, group or metric.process_group
+        value = _number(metric.compute(), name)
+        metric.process_group = usual
+    return next(v for v in world.all_gather(value) if v is not None)
 
 
 class Meters:

@@ -28,10 +28,10 @@ _TOGETHER_BYTES = 64 << 20
 
 
 class TorchReplica:
-    """The verbs of ``Replica`` for torch; ``model`` is what the loop calls."""
+    """The verbs of ``Replica`` for torch; ``model`` is what the loop calls: the model, or a step around it."""
 
-    def __init__(self, model: nn.Module, world: TorchWorld) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, world: TorchWorld, called: nn.Module | None = None) -> None:
+        self.model = self._called = called or model
         self._plain = model
         self._world = world
         self._averages = False
@@ -61,10 +61,10 @@ class TorchReplica:
 
     def _wrap(self, *, some_unused: bool) -> None:
         device = self._world.device
-        self.model = self._plain
+        self.model = self._called
         if self._trainable:
             self.model = DistributedDataParallel(
-                self._plain,
+                self._called,
                 device_ids=[device] if device.type == "cuda" else None,
                 init_sync=False,
                 **_BUFFERS_APART,

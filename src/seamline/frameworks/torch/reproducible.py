@@ -15,6 +15,7 @@ from seamline.core.mean import Mean
 from seamline.core.shards import Batch
 from seamline.frameworks.torch.build import Built
 from seamline.frameworks.torch.canonical import CanonicalSum, flattened
+from seamline.frameworks.torch.objective import Objective
 from seamline.frameworks.torch.randomness import seed_everything
 from seamline.frameworks.torch.replica import TorchReplica
 from seamline.frameworks.torch.step import TrainingStep
@@ -44,9 +45,16 @@ class ReproducibleStep(TrainingStep):
     """
 
     def __init__(
-        self, recipe: Recipe, built: Built, replica: TorchReplica, world: TorchWorld, shard: LogicalShard, seed: int
+        self,
+        recipe: Recipe,
+        built: Built,
+        objective: Objective,
+        replica: TorchReplica,
+        world: TorchWorld,
+        shard: LogicalShard,
+        seed: int,
     ) -> None:
-        super().__init__(recipe, built, replica, world, seed)
+        super().__init__(recipe, built, objective, replica, world, seed)
         self._numbers = shard.numbers
         self._sum = CanonicalSum(shard.count, world)
         self._parameters = [p for p in built.model.parameters() if p.requires_grad]
@@ -56,6 +64,7 @@ class ReproducibleStep(TrainingStep):
 
     def refresh(self) -> None:
         """Follow the user who has frozen or thawed a part of the model."""
+        super().refresh()
         self._parameters = [p for p in self._built.model.parameters() if p.requires_grad]
 
     def compute(self, batch: Batch, step: int) -> Mean:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from seamline.core import rng, tree
+from seamline.core import rng
 from seamline.core.framework import Recipe
 from seamline.core.mean import Mean
 from seamline.core.shards import Batch
 from seamline.frameworks.torch.autocast import autocast
 from seamline.frameworks.torch.build import Built
 from seamline.frameworks.torch.frozen.acceleration import Probe
-from seamline.frameworks.torch.losses import WeighedLoss
+from seamline.frameworks.torch.objective import Objective
 from seamline.frameworks.torch.randomness import seed_everything
 from seamline.frameworks.torch.replica import TorchReplica
 from seamline.frameworks.torch.tensors import Placement, call, pieces
@@ -28,14 +26,21 @@ from seamline.frameworks.torch.world import TorchWorld
 class TrainingStep:
     """One batch: forward, backward, clip, update."""
 
-    def __init__(self, recipe: Recipe, built: Built, replica: TorchReplica, world: TorchWorld, seed: int) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        built: Built,
+        objective: Objective,
+        replica: TorchReplica,
+        world: TorchWorld,
+        seed: int,
+    ) -> None:
         self._tuning = recipe.tuning
-        self._per_step = recipe.scheduler_every == "step"
         self._built = built
         self._replica = replica
         self._world = world
         self._seed = seed
-        self._loss = WeighedLoss(built.loss)
+        self._loss = objective
         self._placement = Placement.of(built.model, world.device, channels_last=recipe.tuning.channels_last)
 
     @property
@@ -48,23 +53,32 @@ class TrainingStep:
 
         return Probe(self._built.model, run, self._placement.put, self._tuning)
 
-    def __call__(self, batch: Batch, step: int) -> tuple[Mean, torch.Tensor | None]:
+    def __call__(self, batch: Batch, step: int) -> tuple[Mean, torch.Tensor | None, list[dict[str, Mean]]]:
         """Update the weights; returns this worker's part of the batch's mean loss, and everybody's entry in the books.
 
-        ``step`` counts those before. Weights change only when gradients, buffers and books have reached this worker, so
-        whoever has done a step knows all of it.
+        The last are other numbers that each worker reports. ``step`` counts those before. Weights change only when
+        gradients, buffers and books have reached this worker, so whoever has done a step knows all of it.
         """
         loss = self.compute(batch, step)
         books = self._replica.entered(batch.start, batch.rows, loss)
+        numbers = self._everybodys(self._loss.numbers())
         self._clip()
         self._built.optimizer.step()
-        if self._per_step:
-            self._advance_scheduler()
-        return loss, books
+        self._built.schedule.after_step()
+        if self._built.average is not None:
+            self._built.average.update()
+        return loss, books, numbers
+
+    def _everybodys(self, numbers: dict[str, Mean]) -> list[dict[str, Mean]]:
+        if not self._loss.reports or self._world.size == 1:
+            return [numbers]
+        return self._world.all_gather({name: mean.on_host() for name, mean in numbers.items()})
 
     def refresh(self) -> None:
         """Follow the user who has frozen or thawed a part of the model."""
         self._replica.refresh()
+        if self._built.average is not None:
+            self._built.average.refresh()
 
     def compute(self, batch: Batch, step: int) -> Mean:
         """The gradients of the whole batch, on every worker."""
@@ -74,19 +88,7 @@ class TrainingStep:
         return self._backward(batch, inputs, targets)
 
     def end_epoch(self, logs: dict[str, float]) -> None:
-        if not self._per_step:
-            self._advance_scheduler(logs.get("val_loss", logs["loss"]))
-
-    def _advance_scheduler(self, watched: float | None = None) -> None:
-        scheduler = self._built.scheduler
-        with warnings.catch_warnings():
-            # An optimizer that has travelled to a worker is not the object that the scheduler has marked.
-            warnings.filterwarnings("ignore", message="Seems like `optimizer.step.*has been overridden")
-            if isinstance(scheduler, ReduceLROnPlateau):
-                if watched is not None:
-                    scheduler.step(watched)
-            elif scheduler is not None:
-                scheduler.step()
+        self._built.schedule.after_epoch(logs)
 
     def _backward(self, batch: Batch, inputs: Any, targets: Any) -> Mean:
         uneven = self._loss.counts_unevenly(targets)
@@ -108,8 +110,7 @@ class TrainingStep:
 
         def compute() -> torch.Tensor:
             with autocast(self._tuning, self._world.device), _normalising_as_learned(self._built.model, not counted):
-                outputs = call(self._replica.model, inputs)
-                return self._loss(outputs, targets) if counted else _nothing(outputs)
+                return self._loss.compute(self._replica.model, inputs, targets, counted)
 
         return self._replica.once_checked(compute)
 
@@ -125,12 +126,6 @@ class TrainingStep:
             torch.nn.utils.clip_grad_value_(parameters, self._tuning.clip_value)
         if self._tuning.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(parameters, self._tuning.clip_norm)
-
-
-def _nothing(outputs: Any) -> torch.Tensor:
-    """Zero, in a way that reaches every parameter."""
-    sums = [torch.nan_to_num(leaf, 0.0, 0.0, 0.0).sum() for leaf in tree.leaves(outputs)]
-    return torch.stack(sums).sum() * 0.0
 
 
 @contextlib.contextmanager

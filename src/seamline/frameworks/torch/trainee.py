@@ -15,6 +15,9 @@ from seamline.core.framework import State
 from seamline.frameworks.torch import state as files
 from seamline.frameworks.torch.build import Built
 
+AVERAGED = "averaged"
+"""The weights behind a moving average; the average itself is the model, for whoever reads a state."""
+
 
 class TorchTrainee:
     """Model, optimizer and scheduler as one state."""
@@ -32,12 +35,16 @@ class TorchTrainee:
         return self._built.model
 
     def state(self) -> State:
-        scheduler = self._built.scheduler
-        return {
-            "model": on_cpu(self._built.model.state_dict()),
+        scheduler, average = self._built.schedule.scheduler, self._built.average
+        rest = {
             "optimizer": on_cpu(self._built.optimizer.state_dict()),
             "scheduler": scheduler.state_dict() if scheduler is not None else None,
         }
+        if average is None:
+            return {"model": on_cpu(self._built.model.state_dict()), **rest}
+        behind = {"weights": copied(on_cpu(average.weights())), "updates": average.updates}
+        with average.in_place():
+            return {"model": copied(on_cpu(self._built.model.state_dict())), AVERAGED: behind, **rest}
 
     def snapshot(self) -> State:
         self._copy = copied(self.state(), self._copy)
@@ -47,7 +54,7 @@ class TorchTrainee:
         """A step may change buffers on the way; at the end of an epoch the scheduler changes rates."""
         if epoch:
             groups = [{k: v for k, v in group.items() if k != "params"} for group in self._built.optimizer.param_groups]
-            scheduler = self._built.scheduler
+            scheduler = self._built.schedule.scheduler
             self._schedule = deepcopy((scheduler.state_dict() if scheduler is not None else None, groups))
             return
         self._schedule = None
@@ -62,15 +69,19 @@ class TorchTrainee:
         scheduler, groups = self._schedule
         for group, options in zip(self._built.optimizer.param_groups, groups, strict=True):
             group.update(options)
-        if self._built.scheduler is not None:
-            self._built.scheduler.load_state_dict(scheduler)
+        if self._built.schedule.scheduler is not None:
+            self._built.schedule.scheduler.load_state_dict(scheduler)
 
     def load(self, state: State) -> None:
         load_model(self._built.model, state)
+        if self._built.average is not None:
+            behind = state.get(AVERAGED, {"weights": {}, "updates": 0})
+            self._built.average.load(behind["weights"], behind["updates"])
         if state.get("optimizer"):
             self._load_optimizer(state["optimizer"])
-        if state.get("scheduler") and self._built.scheduler is not None:
-            self._built.scheduler.load_state_dict(state["scheduler"])
+        scheduler = self._built.schedule.scheduler
+        if state.get("scheduler") and scheduler is not None:
+            scheduler.load_state_dict(state["scheduler"])
 
     def _load_optimizer(self, state: dict[str, Any]) -> None:
         try:

@@ -10,7 +10,11 @@ from seamline.orca.callbacks.monitor import Mode, Monitor
 
 
 class EarlyStopping(Callback):
-    """End the run after ``patience`` epochs without improvement; ``stopped_epoch`` then says which was the last."""
+    """End the run after ``patience`` epochs without improvement; ``stopped_epoch`` then says which was the last.
+
+    Validations within an epoch, of ``fit(validate_every=...)``, count as well if ``monitor`` is among their scores:
+    ``patience`` then counts validations, and the run ends at once.
+    """
 
     def __init__(
         self, monitor: str = "val_loss", *, patience: int = 3, min_delta: float = 0.0, mode: Mode = "auto"
@@ -19,8 +23,18 @@ class EarlyStopping(Callback):
         self.patience = patience
         self.waited = 0
         self.stopped_epoch: int | None = None
+        self.looked_at = 0
+
+    def on_validation(self, run: Run) -> None:
+        if self.monitor.name in run.logs:
+            self._look(run)
+            self.looked_at = run.step
 
     def on_epoch_end(self, run: Run) -> None:
+        if run.step != self.looked_at:
+            self._look(run)
+
+    def _look(self, run: Run) -> None:
         self.waited = 0 if self.monitor.improved(run) else self.waited + 1
         if self.waited >= self.patience:
             self.stopped_epoch = run.epoch + 1

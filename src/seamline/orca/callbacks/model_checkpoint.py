@@ -13,7 +13,8 @@ from seamline.orca.callbacks.monitor import Mode, Monitor
 class ModelCheckpoint(Callback):
     """Save the model to ``path`` whenever ``monitor`` is the best so far, or after every epoch.
 
-    With ``{epoch}`` in ``path`` each save has a folder of its own. ``Estimator.load(path)`` reads it back.
+    With ``{epoch}`` or ``{step}`` in ``path`` each save has its own folder. ``Estimator.load(path)`` reads it back.
+    Validations within an epoch, of ``fit(validate_every=...)``, are looked at too if ``monitor`` is among their scores.
     """
 
     def __init__(
@@ -24,10 +25,17 @@ class ModelCheckpoint(Callback):
         self.best_only = best_only
         self.saved: str | None = None
 
+    def on_validation(self, run: Run) -> None:
+        if self.best_only and self.monitor.name in run.logs and self.monitor.improved(run):
+            self._save(run)
+
     def on_epoch_end(self, run: Run) -> None:
         if not self.best_only or self.monitor.improved(run):
-            self.saved = self.path.format(epoch=run.epoch + 1)
-            run.save(self.saved)
+            self._save(run)
+
+    def _save(self, run: Run) -> None:
+        self.saved = self.path.format(epoch=run.epoch + 1, step=run.step)
+        run.save(self.saved)
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.monitor.best, "saved": self.saved}
