@@ -14,17 +14,23 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from seamline.core import checkpoint, fault, pickling
+from seamline.core.clock import Clock
 from seamline.core.errors import CheckpointError, UnpicklableError
 from seamline.core.events import Callback, Progress
 from seamline.core.framework import Job, Outcome, State
 from seamline.core.ledger import Ledger, Range
 from seamline.core.mean import Mean
+from seamline.core.profile import EpochTimes, pace_of, stragglers
 from seamline.core.saver import Saver
 from seamline.core.shards import Batch
 from seamline.core.world import World
 
 POSITION = "run.json"
 REPORT_EVERY_S = 0.1
+PACES_PER_S = 8
+"""Reports of all workers together on how they get on; each speaks at most twice a second."""
+TIMES_KEPT = 500
+"""Entries of ``Run.times`` that a checkpoint holds, so that it stays small in a long run of many workers."""
 
 
 class Trainee(Protocol):
@@ -51,7 +57,9 @@ class Trainee(Protocol):
 class Run:
     """Position, averages and events of a run; callbacks get it as their argument."""
 
-    def __init__(self, job: Job, trainee: Trainee, world: World, steps_per_epoch: int | None) -> None:
+    def __init__(
+        self, job: Job, trainee: Trainee, world: World, steps_per_epoch: int | None, clock: Clock | None = None
+    ) -> None:
         self.job = job
         self.world = world
         self.first_epoch = job.first_epoch
@@ -63,6 +71,8 @@ class Run:
         self.logs: dict[str, float] = {}
         self.history: list[dict[str, float]] = []
         self.ledger = Ledger()
+        self.times: list[EpochTimes] = []
+        self._clock = clock or Clock()
         self._trainee = trainee
         self._callbacks = [c for c in job.callbacks if c.everywhere or world.rank == 0]
         self._step_callbacks = [c for c in self._callbacks if _overrides(c, "on_step_end")]
@@ -97,6 +107,10 @@ class Run:
         """Where the run ends, counted from where it began, also after it was resumed."""
         return self.first_epoch + self.job.epochs
 
+    def pace(self) -> dict[str, float]:
+        """The rows a second of the epoch that has ended, and the shares of the time of all workers."""
+        return pace_of(self._last_times())
+
     def stop(self) -> None:
         """End the run: after the step if a callback that ``steers`` says so in ``on_step_end``, else with the epoch."""
         if self._in_step and self._steered:
@@ -117,6 +131,7 @@ class Run:
         if self.job.saving and self.job.saving.resume:
             self._resume(self.job.saving.resume)
         self._tell("on_fit_begin")
+        self._clock.start()
         while self.epoch < self.last_epoch and not self._over and not self._at_step_limit():
             self._epoch_began, self._rows_read = time.monotonic(), 0
             self._tell("on_epoch_begin")
@@ -128,12 +143,13 @@ class Run:
 
     def watched(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """The batches of an epoch, each at the beginning of its step."""
-        for batch in batches:
+        for batch in self._clock.fetched(batches):
             self._strike("step")
             yield batch
 
     def step_done(self, batch: Batch, loss: Mean) -> bool:
         """Enter one step into the books; says whether the epoch should go on."""
+        self._clock.step_done(batch.rows)
         self.loss = loss.total / loss.count if loss.count else 0.0
         self._pending = self._pending.plus(loss)
         self._rows_read += batch.batch_rows
@@ -161,7 +177,7 @@ class Run:
         if self._to_go_on_with():
             # Saved before the epoch is closed, so that a later run can go on in the middle of it.
             self._save_checkpoint()
-        self._settle()
+        self._settle(self._clock.close(self.rank, self.epoch + 1, self.step))
         self.logs = {"epoch": self.epoch + 1, "loss": self._settled.value, **logs}
         if self.job.deterministic:  # sums of few large parts: what the order of workers changes is far behind
             self.logs = {name: float(f"{value:.10g}") for name, value in self.logs.items()}
@@ -186,7 +202,7 @@ class Run:
     def outcome(self) -> Outcome:
         callbacks = [_travelling(c) if self.world.rank == 0 else {} for c in self.job.callbacks]
         state = self._trainee.state() if self.world.rank == 0 else {}
-        return Outcome(state, self.history, self.first_epoch, self.ledger, callbacks)
+        return Outcome(state, self.history, self.first_epoch, self.ledger, callbacks, self.times)
 
     # The rest is nobody else's business.
 
@@ -201,11 +217,13 @@ class Run:
         for callback in self._callbacks:
             getattr(callback, event)(self, *details)
 
-    def _settle(self) -> None:
+    def _settle(self, times: EpochTimes | None = None) -> None:
         """Bring the books of all workers together; afterwards each has the same."""
-        for ranges, pending in self.world.all_gather((self._ranges, self._pending.on_host())):
+        for ranges, pending, theirs in self.world.all_gather((self._ranges, self._pending.on_host(), times)):
             self.ledger.add(ranges)
             self._settled = self._settled.plus(pending)
+            if theirs is not None:
+                self.times.append(theirs)
         self._ranges, self._pending = [], Mean()
 
     def _save_checkpoint(self) -> None:
@@ -248,6 +266,7 @@ class Run:
             "loss": [self._settled.total, self._settled.count],
             "history": self.history,
             "ledger": self.ledger.to_dict(),
+            "times": self.times[-TIMES_KEPT:],
             "callbacks": [[type(callback).__name__, callback.state_dict()] for callback in self.job.callbacks],
             "signature": {**self.job.signature, "seed": self.job.seed},
         }
@@ -261,6 +280,7 @@ class Run:
         self._settled = Mean(*position["loss"])
         self.history = position["history"]
         self.ledger = Ledger.from_dict(position["ledger"])
+        self.times = [EpochTimes(*each) for each in position.get("times", ())]
         self._saved = self._place()
         self.first_epoch = position["first_epoch"]
         self._restore_callbacks(position["callbacks"])
@@ -283,7 +303,14 @@ class Run:
                     "its place in the data means nothing here. Use the same value, or resume=None"
                 )
 
+    def _last_times(self) -> list[EpochTimes]:
+        return [each for each in self.times if each.epoch == self.epoch + 1]
+
     def _report_progress(self) -> None:
+        if self.world.size > 1:
+            pace = self._clock.pace(max(0.5, self.world.size / PACES_PER_S))
+            if pace is not None:
+                self.world.report(pace)
         if self.world.rank == 0 and time.monotonic() - self._reported >= REPORT_EVERY_S:
             self._report()
 
@@ -301,6 +328,7 @@ class Run:
                 loss=self._settled.plus(self._pending).value,
                 logs=self.logs if epoch_over else {},
                 epoch_over=epoch_over,
+                stragglers=tuple(stragglers(self._last_times())) if epoch_over else (),
             )
         )
 

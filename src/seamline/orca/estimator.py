@@ -28,6 +28,7 @@ from seamline.core.tuning import Tuning
 from seamline.orca import worker
 from seamline.orca.feeding import READING_BATCH, feeds, to_read
 from seamline.orca.launching import launch, persevere, workers_of_context
+from seamline.orca.profile import Profile
 from seamline.orca.progress import display
 
 ColumnNames = Sequence["str | Sequence[str]"]
@@ -40,8 +41,8 @@ WAIT_S = 1800.0
 class Estimator:
     """A model with what trains it; ``fit`` learns, and what was learned ends in an underscore.
 
-    ``history_`` holds one dict of averages for each epoch, ``ledger_`` the account of trained rows. Fitting again
-    goes on from where the last ``fit`` ended; a new ``Estimator`` starts anew.
+    ``history_`` holds one dict of averages for each epoch, ``ledger_`` the account of trained rows, ``profile_`` where
+    the time went. Fitting again goes on from where the last ``fit`` ended; a new ``Estimator`` starts anew.
     """
 
     def __init__(self, recipe: Recipe, *, framework: str, model_dir: str | os.PathLike[str] | None = None) -> None:
@@ -175,6 +176,8 @@ class Estimator:
         earlier = [epoch for epoch in getattr(self, "history_", ()) if epoch["epoch"] <= outcome.first_epoch]
         self.history_: list[dict[str, float]] = [*earlier, *outcome.history]
         self.ledger_: Ledger = outcome.ledger
+        measured = [times for times in getattr(self, "profile_", Profile()).times if times.epoch <= outcome.first_epoch]
+        self.profile_ = Profile([*measured, *outcome.times])
         self._fits += 1
         for callback, attributes in zip(callbacks, outcome.callbacks, strict=True):
             vars(callback).update(attributes)
@@ -235,6 +238,17 @@ class Estimator:
         with ExitStack() as aside:
             parts = launch(task, to_read(shards, reading, workers, aside))
         return _in_order([part for some in parts for part in some])
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """One picture of the training so far: loss, throughput, where the time went, who was waited for.
+
+        Returns matplotlib's figure, and saves it at ``path`` if that is given.
+        """
+        if not hasattr(self, "profile_"):
+            raise SeamlineError("nothing to draw yet; call fit first")
+        from seamline.orca.picture import draw
+
+        return draw(self.history_, self.profile_, path)
 
     def get_model(self) -> Any:
         """The model with the weights learned so far."""

@@ -41,7 +41,7 @@ def fit(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld) -> Outcome:
                 trainee.load(recipe.start)
             replica = TorchReplica(built.model, world)
             step = _step(recipe, built, replica, world, feed.train, job.seed)
-        run = Run(job, trainee, world, feed.train.steps)
+        run = Run(job, trainee, world, feed.train.steps, world.clock)
         mode = TrainingMode(built.model)
         with Acceleration(step.probe, feed.train, job, world) as acceleration:
             for epoch in run.epochs():

@@ -12,7 +12,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from seamline.core.clock import shared
 from seamline.core.errors import SeamlineError
+from seamline.frameworks.torch.timed import TimedParallel
 from seamline.frameworks.torch.world import TorchWorld
 
 
@@ -52,8 +54,9 @@ class TorchReplica:
         device = self._world.device
         self.model = self._plain
         if self._trainable:
-            self.model = DistributedDataParallel(
+            self.model = TimedParallel(
                 self._plain,
+                self._world.clock,
                 device_ids=[device] if device.type == "cuda" else None,
                 init_sync=False,
                 gradient_as_bucket_view=True,
@@ -104,7 +107,8 @@ def _share(tensors: Any, world: TorchWorld) -> None:
     if world.size > 1:
         with torch.no_grad():
             for tensor in tensors:
-                dist.broadcast(tensor, 0)
+                with world.clock.communicating(shared(tensor.nbytes, world.size)):
+                    dist.broadcast(tensor, 0)
 
 
 def reached(tensors: Iterable[torch.Tensor]) -> set[int]:
