@@ -36,7 +36,7 @@ def test_each_second_is_counted_once_and_in_its_place():
     train(clock, 5, data_s=0.01, compute_s=0.02, communication_s=0.03, other_s=0.005)
     times = clock.close(rank=1, epoch=3, step=105)
     wall_s = time.perf_counter() - began
-    assert times.wall_s == pytest.approx(wall_s, abs=0.001)
+    assert times.wall_s == pytest.approx(wall_s, abs=0.01)
     assert (times.rank, times.epoch, times.steps, times.rows, times.bytes) == (1, 3, 5, 20, 50)
     for part, least in (("data", 0.05), ("compute", 0.1), ("communication", 0.15), ("other", 0.025)):
         assert least <= times.spent(part) < wall_s - (0.325 - least) + 1e-3, part
@@ -63,12 +63,12 @@ def test_the_slowest_step_is_the_one_with_the_most_work_of_its_own():
     clock = Clock()
     clock.start()
     for step in clock.fetched(range(10)):
-        spend(0.03 if step == 6 else 0.002)
+        spend(0.1 if step == 6 else 0.002)
         clock.communicated(5.0 if step == 2 else 0.0, 0)  # a long wait, which is another worker's doing
         clock.step_done(rows=1)
     times = clock.close(0, 1, step=1010)
     assert times.slowest_step == 1007
-    assert 0.03 <= times.slowest_step_s < 1.0
+    assert 0.1 <= times.slowest_step_s < 1.0
     assert 0.0019 <= times.median_step_s < 0.02
 
 
@@ -80,7 +80,7 @@ def test_an_account_begins_where_the_last_one_ended():
     for epoch in (1, 2, 3):
         train(clock, 2, data_s=0.0, compute_s=0.002, communication_s=0.001, other_s=0.0)
         accounts.append(clock.close(0, epoch, 2 * epoch))
-    assert sum(each.wall_s for each in accounts) == pytest.approx(time.perf_counter() - began, abs=0.001)
+    assert sum(each.wall_s for each in accounts) == pytest.approx(time.perf_counter() - began, abs=0.01)
     assert [each.steps for each in accounts] == [2, 2, 2]
     assert all(each.slowest_step in (2 * each.epoch - 1, 2 * each.epoch) for each in accounts)
 
@@ -101,9 +101,9 @@ def test_the_pace_is_told_no_more_often_than_asked_for():
     assert clock.pace(10.0) is None
     train(clock, 4, data_s=0.0, compute_s=0.01, communication_s=0.01, other_s=0.0)
     pace = clock.pace(0.04)
-    assert pace.communication == pytest.approx(0.5, abs=0.1)
+    assert pace.communication == pytest.approx(0.5, abs=0.2)
     assert sum((pace.data, pace.compute, pace.communication, pace.other)) == pytest.approx(1.0)
-    assert pace.rows_per_s == pytest.approx(16 / 0.08, rel=0.5)
+    assert 0 < pace.rows_per_s <= 16 / 0.08
     assert clock.pace(0.04) is None
 
 

@@ -28,8 +28,9 @@ def draw(history: Sequence[Mapping[str, float]], profile: Profile, path: str | o
     figure = Figure(figsize=(11, 7), layout="constrained")
     (loss, throughput), (split, waits) = figure.subplots(2, 2)
     _draw_losses(loss, history)
-    throughput.plot(profile.epochs, [profile.rows_per_s(epoch) for epoch in profile.epochs], marker="o")
-    throughput.set(title="throughput", xlabel="epoch", ylabel="rows a second, all workers", ylim=(0, None))
+    rows_per_s = [profile.rows_per_s(epoch) for epoch in profile.epochs]
+    throughput.plot(profile.epochs, rows_per_s, marker="o")
+    throughput.set(title="throughput", xlabel="epoch", ylabel="rows a second, all workers", ylim=_up_to(rows_per_s))
     for axes in (loss, throughput):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
@@ -58,8 +59,8 @@ def _draw_split(axes: Any, profile: Profile) -> None:
         seconds = [profile.spent(rank, part) for rank in profile.ranks]
         axes.bar(profile.ranks, seconds, bottom=below, color=_COLORS[part], label=part)
         below = [low + more for low, more in zip(below, seconds, strict=True)]
-    axes.set(title="where the time went", xlabel="worker", ylabel="seconds")
-    axes.legend()
+    axes.set(title="where the time went", xlabel="worker", ylabel="seconds", ylim=_up_to(below))
+    axes.legend(loc="upper center", ncols=len(PARTS), fontsize="small")
 
 
 def _draw_waits(axes: Any, profile: Profile) -> None:
@@ -68,5 +69,10 @@ def _draw_waits(axes: Any, profile: Profile) -> None:
     axes.bar(profile.ranks, seconds, color="tab:red")
     for each in waited.values():
         axes.annotate(each.because, (each.rank, each.waited_s), ha="center", va="bottom")
-    axes.set(title="stragglers" if waited else "no stragglers", xlabel="worker", ylabel="seconds the others waited")
-    axes.margins(y=0.15)
+    title = "stragglers" if waited else "no stragglers"
+    axes.set(title=title, xlabel="worker", ylabel="seconds the others waited", ylim=_up_to(seconds))
+
+
+def _up_to(values: Sequence[float]) -> tuple[float, float]:
+    """Limits of an axis from nothing to the largest, with room for words above it."""
+    return 0.0, 1.2 * max(values, default=0.0) or 1.0

@@ -19,7 +19,7 @@ _KEY = "seamline.run"
 class _Tracker(Callback):
     """Parameters once; each epoch's numbers and pace, and the loss every ``every_steps`` steps.
 
-    Where a run is resumed, starts again after a loss, or is fitted on with the same callback, ``run_id`` stays the same.
+    Where a run is resumed, starts again after a loss or is fitted on with the same callback, ``run_id`` stays as it is.
     """
 
     steers: ClassVar[bool] = False
@@ -94,8 +94,7 @@ class MLflow(_Tracker):
             self.run_id = begun[0].info.run_id
             return
         self.run_id = self._client.create_run(number, run_name=self.run_name, tags={_KEY: self._key}).info.run_id
-        for name, value in self._asked(run).items():
-            self._client.log_param(self.run_id, name, value)
+        self._client.log_batch(self.run_id, params=[_param(*each) for each in self._asked(run).items()])
 
     def on_fit_end(self, run: Run) -> None:
         if not self._is_theirs():
@@ -148,6 +147,12 @@ class WandB(_Tracker):
 
     def _log(self, numbers: dict[str, float], step: int) -> None:
         self._run.log({**numbers, "step": step})
+
+
+def _param(name: str, value: Any) -> Any:
+    from mlflow.entities import Param
+
+    return Param(name, str(value))
 
 
 def _mlflow() -> Any:
