@@ -202,7 +202,8 @@ class Run:
     def outcome(self) -> Outcome:
         callbacks = [_travelling(c) if self.world.rank == 0 else {} for c in self.job.callbacks]
         state = self._trainee.state() if self.world.rank == 0 else {}
-        return Outcome(state, self.history, self.first_epoch, self.ledger, callbacks, self.times if self.rank == 0 else [])
+        times = self.times if self.world.rank == 0 else []
+        return Outcome(state, self.history, self.first_epoch, self.ledger, callbacks, times)
 
     # The rest is nobody else's business.
 
