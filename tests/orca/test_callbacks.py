@@ -174,6 +174,8 @@ def test_tensorboard_reads_what_was_logged(tmp_path):
     losses = [event.value for event in events.Scalars("epoch/val_loss")]
     assert losses == pytest.approx([epoch["val_loss"] for epoch in est.history_], rel=1e-5)
     assert [event.step for event in events.Scalars("step/loss")] == [5, 10, 15, 20, 25, 30]
+    rates = [event.value for event in events.Scalars("pace/rows_per_s")]
+    assert rates == pytest.approx([est.profile_.rows_per_s(epoch) for epoch in (1, 2, 3)], rel=1e-5)
 
 
 def test_replicas_that_come_apart_are_noticed():

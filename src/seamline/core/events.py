@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from seamline.core.profile import Straggler
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -77,3 +79,4 @@ class Progress:
     loss: float
     logs: dict[str, float] = field(default_factory=dict)
     epoch_over: bool = False
+    stragglers: tuple[Straggler, ...] = ()

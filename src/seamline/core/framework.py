@@ -12,6 +12,7 @@ from seamline.core.checkpoint import CheckpointPolicy
 from seamline.core.events import Callback
 from seamline.core.fault import Fault
 from seamline.core.ledger import Ledger
+from seamline.core.profile import EpochTimes
 from seamline.core.pulse import Heart
 from seamline.core.shards import Shard
 from seamline.core.sync import Sync
@@ -116,6 +117,7 @@ class Outcome:
     callbacks: list[dict[str, Any]]
     validations: list[dict[str, float]] = field(default_factory=list)
     end: End | None = None
+    times: list[EpochTimes] = field(default_factory=list)
 
 
 @dataclass(slots=True)

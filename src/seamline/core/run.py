@@ -15,18 +15,24 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from seamline.core import checkpoint, fault, pickling, tree
+from seamline.core.clock import Clock
 from seamline.core.errors import CheckpointError, UnpicklableError
 from seamline.core.events import Callback, Progress, Saved
 from seamline.core.framework import End, Job, Outcome, State
 from seamline.core.ledger import Ledger
 from seamline.core.logical import LogicalBatch
 from seamline.core.mean import Mean, Numbers
+from seamline.core.profile import EpochTimes, pace_of, stragglers
 from seamline.core.saver import Saver
 from seamline.core.shards import Batch
 from seamline.core.world import World
 
 POSITION = "run.json"
 REPORT_EVERY_S = 0.1
+PACES_PER_S = 8
+"""Reports of all workers together on how they get on; each speaks at most twice a second."""
+TIMES_KEPT = 500
+"""Entries of ``Run.times`` that a checkpoint holds, so that it stays small in a long run of many workers."""
 
 Entry = tuple[float, float, float, float]
 """One worker's step in the books: its first row and how many there were, its total loss and what that counts."""
@@ -70,7 +76,9 @@ class Trainee(Protocol):
 class Run:
     """Position, averages and events of a run; callbacks get it as their argument."""
 
-    def __init__(self, job: Job, trainee: Trainee, world: World, steps_per_epoch: int | None) -> None:
+    def __init__(
+        self, job: Job, trainee: Trainee, world: World, steps_per_epoch: int | None, clock: Clock | None = None
+    ) -> None:
         self.job = job
         self.world = world
         self.first_epoch = job.first_epoch
@@ -83,6 +91,8 @@ class Run:
         self.history: list[dict[str, float]] = []
         self.validations: list[dict[str, float]] = []
         self.ledger = Ledger()
+        self.times: list[EpochTimes] = []
+        self._clock = Clock()
         self._validate: Callable[[], dict[str, float]] = dict
         self._validated: int | None = None
         self._scores: tuple[int, dict[str, float]] | None = None
@@ -128,6 +138,10 @@ class Run:
         """Where the run ends, counted from where it began, also after it was resumed."""
         return self.first_epoch + self.job.epochs
 
+    def pace(self) -> dict[str, float]:
+        """The rows a second of the epoch that has ended, and the shares of the time of all workers."""
+        return pace_of(self._last_times())
+
     def stop(self) -> None:
         """End the run: with the epoch, but at once if a callback says so in ``on_validation``, or steers by steps."""
         if self._can_stop_now:
@@ -147,6 +161,7 @@ class Run:
         """Begin, then yield each epoch that is still to be trained; its first step is ``epoch_step``."""
         if not self._begun:
             self._begin()
+        self._clock.start()
         while self._closing_again or (self.epoch < self.last_epoch and not self._over and not self._at_step_limit()):
             self._epoch_began, self._rows_read = time.monotonic(), 0
             if self._epoch_told != self.epoch:
@@ -168,7 +183,7 @@ class Run:
         if self.epoch_step and self._validation_due():  # a peer was lost before it was complete
             self._validate_within_the_epoch()
             self._interrupted = self._stop
-        for batch in () if self._interrupted else batches:
+        for batch in () if self._interrupted else self._clock.fetched(batches):
             self._strike("step")
             if self.world.size > 1:
                 self._trainee.mark()
@@ -182,6 +197,7 @@ class Run:
 
         ``numbers`` are what else each has to report.
         """
+        self._clock.step_done(batch.rows)
         self.loss = loss.total / loss.count if loss.count else 0.0
         self._pending = self._pending.plus(loss)
         for reported in numbers:
@@ -229,6 +245,7 @@ class Run:
             # Saved before the epoch is closed, so that a later run can go on in the middle of it.
             self._save_checkpoint()
         self._settle()
+        self.times += self.world.all_gather(self._clock.close(self.rank, self.epoch + 1, self.step))
         if self._to_go_on_with() and self.world.rank == 0:
             self._left = self._position(), copy.deepcopy(self._trainee.state())
         self.logs = self._rounded(
@@ -261,20 +278,22 @@ class Run:
     def outcome(self) -> Outcome:
         callbacks = [_travelling(c) if self.world.rank == 0 else {} for c in self.job.callbacks]
         state = self._trainee.state() if self.world.rank == 0 else {}
+        times = self.times if self.world.rank == 0 else []
         position, left = self._left or (self._position(), None)
         end = End(json.loads(json.dumps(position)), left, self._sample) if self.world.rank == 0 else None
-        return Outcome(state, self.history, self.first_epoch, self.ledger, callbacks, self.validations, end)
+        return Outcome(state, self.history, self.first_epoch, self.ledger, callbacks, self.validations, end, times)
 
     # What it calls among new peers, when some were lost and replaced.
 
-    def meet(self, world: World, validate: Callable[[], dict[str, float]]) -> None:
+    def meet(self, world: World, validate: Callable[[], dict[str, float]], clock: Clock) -> None:
         """Go on among these peers; what they have not agreed to any more is undone."""
-        self.world, self._validate, self._scores = world, validate, None
+        self.world, self._validate, self._clock, self._scores = world, validate, clock, None
         if self._open in ("step", "epoch"):
             self._trainee.take_back()
         if self._open in ("validation", "epoch"):
             self.validations = [each for each in self.validations if each["step"] < self.step]
             self.history = [logs for logs in self.history if logs["epoch"] <= self.epoch]
+            self.times = [times for times in self.times if times.epoch <= self.epoch]
             for callback, state in zip(self._callbacks, self._told_before, strict=True):
                 callback.load_state_dict(state)
         self._closing_again = self._closing_again or self._open == "epoch"
@@ -412,6 +431,7 @@ class Run:
             "validations": self.validations,
             "validated": self._validated,
             "ledger": self.ledger.to_dict(),
+            "times": self.times[-TIMES_KEPT:],
             "callbacks": [[type(callback).__name__, callback.state_dict()] for callback in self.job.callbacks],
             "signature": {**self.job.signature, "seed": self.job.seed},
         }
@@ -431,6 +451,7 @@ class Run:
         self.history = position["history"]
         self.validations = position.get("validations", [])
         self.ledger = Ledger.from_dict(position["ledger"])
+        self.times = [EpochTimes(*each) for each in position.get("times", ())]
         self._validated = position.get("validated")
         self._entries, self._pending, self._pending_numbers = [], Mean(), Numbers()
         self.first_epoch = position["first_epoch"]
@@ -455,7 +476,14 @@ class Run:
                     "its place in the data means nothing here. Use the same value, or resume=None"
                 )
 
+    def _last_times(self) -> list[EpochTimes]:
+        return [each for each in self.times if each.epoch == self.epoch + 1]
+
     def _report_progress(self) -> None:
+        if self.world.size > 1:
+            pace = self._clock.pace(max(0.5, self.world.size / PACES_PER_S))
+            if pace is not None:
+                self.world.report(pace)
         if self.world.rank == 0 and time.monotonic() - self._reported >= REPORT_EVERY_S:
             self._report()
 
@@ -473,6 +501,7 @@ class Run:
                 loss=self._settled.plus(self._pending).value,
                 logs=self.logs if epoch_over else {},
                 epoch_over=epoch_over,
+                stragglers=tuple(stragglers(self._last_times())) if epoch_over else (),
             )
         )
 

@@ -31,6 +31,7 @@ from seamline.orca.crew import Crew, Growth
 from seamline.orca.feeding import READING_BATCH, FedAgain, fed_again, feeds, to_read
 from seamline.orca.handing_on import HandingOn
 from seamline.orca.launching import launch, persevere, warm_up, workers_of_context
+from seamline.orca.profile import Profile
 from seamline.orca.progress import display
 from seamline.orca.weighing import weighed, weighting
 
@@ -45,8 +46,8 @@ class Estimator(HandingOn):
     """A model with what trains it; ``fit`` learns, and what was learned ends in an underscore.
 
     ``history_`` holds one dict of averages for each epoch, ``validations_`` one with the scores of each validation and
-    the step of its ``fit`` after which it was, ``ledger_`` the account of trained rows. Fitting again goes on from
-    where the last ``fit`` ended; a new ``Estimator`` starts anew.
+    the step of its ``fit`` after which it was, ``ledger_`` the account of trained rows, ``profile_`` where the time
+    went. Fitting again goes on from where the last ``fit`` ended; a new ``Estimator`` starts anew.
     """
 
     def __init__(self, recipe: Recipe, *, framework: str, model_dir: str | os.PathLike[str] | None = None) -> None:
@@ -229,6 +230,8 @@ class Estimator(HandingOn):
         before = [each for each in getattr(self, "validations_", ()) if each["epoch"] <= outcome.first_epoch]
         self.validations_: list[dict[str, float]] = [*before, *outcome.validations]
         self.ledger_: Ledger = outcome.ledger
+        measured = [times for times in getattr(self, "profile_", Profile()).times if times.epoch <= outcome.first_epoch]
+        self.profile_ = Profile([*measured, *outcome.times])
         self._end, self._start_from = outcome.end, None
         self._fits += 1
         for callback, attributes in zip(callbacks, outcome.callbacks, strict=True):
@@ -290,6 +293,17 @@ class Estimator(HandingOn):
         with ExitStack() as aside:
             parts = launch(task, to_read(shards, reading, workers, aside))
         return _in_order([part for some in parts for part in some])
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """One picture of the training so far: loss, throughput, where the time went, who was waited for.
+
+        Returns matplotlib's figure, and saves it at ``path`` if that is given.
+        """
+        if not hasattr(self, "profile_"):
+            raise SeamlineError("nothing to draw yet; call fit first")
+        from seamline.orca.picture import draw
+
+        return draw(self.history_, self.profile_, path)
 
     def get_model(self) -> Any:
         """The model with the weights learned so far."""

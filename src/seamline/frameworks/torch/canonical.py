@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from seamline.core.clock import gathered
 from seamline.core.logical import share
 from seamline.frameworks.torch.world import TorchWorld
 
@@ -60,7 +61,8 @@ class CanonicalSum:
         for number in range(rounds):
             given = ours[number].contiguous() if number < len(ours) else nothing
             room = [torch.empty_like(given) for _ in range(self._world.size)]
-            dist.all_gather(room, given)
+            with self._world.clock.communicating(gathered(given.nbytes, self._world.size)):
+                dist.all_gather(room, given)
             for branches, vector in zip(self._owned, room, strict=True):
                 if number < len(branches):
                     received[branches[number].start] = _Node(branches[number].start, len(branches[number]), vector)

@@ -45,7 +45,7 @@ def fit(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld, held: Held) -> 
             if reproducible or not isinstance(objective, Supervised):
                 # A frozen part that is computed in another way has other bits; a step of the user's may do anything.
                 recipe = replace(recipe, tuning=replace(recipe.tuning, frozen="off"))
-            run.meet(world, partial(validate, recipe, built, feed, world))
+            run.meet(world, partial(validate, recipe, built, feed, world), world.clock)
             if world.generation:
                 _catch_up(run, world)
             replica = TorchReplica(built.model, world, objective.called)

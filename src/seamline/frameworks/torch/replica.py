@@ -14,8 +14,10 @@ from torch import nn
 from torch.distributed.distributed_c10d import _get_default_group
 from torch.nn.parallel import DistributedDataParallel
 
+from seamline.core.clock import gathered, shared
 from seamline.core.errors import SeamlineError
 from seamline.core.mean import Mean
+from seamline.frameworks.torch.timed import TimedParallel
 from seamline.frameworks.torch.world import TorchWorld
 
 _NEW_NAME, _OLD_NAME = "forward_sync_buffers", "broadcast_buffers"
@@ -63,8 +65,9 @@ class TorchReplica:
         device = self._world.device
         self.model = self._called
         if self._trainable:
-            self.model = DistributedDataParallel(
+            self.model = TimedParallel(
                 self._called,
+                self._world.clock,
                 device_ids=[device] if device.type == "cuda" else None,
                 init_sync=False,
                 **_BUFFERS_APART,
@@ -99,7 +102,8 @@ class TorchReplica:
         entry = torch.tensor([start, rows, 0.0, loss.count], dtype=torch.float64, device=self._world.device)
         entry[2] = loss.total
         books = entry.new_empty(self._world.size, len(entry))
-        dist.all_gather(list(books), entry)
+        with self._world.clock.communicating(gathered(entry.nbytes, self._world.size)):
+            dist.all_gather(list(books), entry)
         share_buffers(self._plain, self._world)
         return books
 
@@ -126,7 +130,8 @@ def share_buffers(model: nn.Module, world: TorchWorld) -> None:
 def _share(tensors: Iterable[torch.Tensor], world: TorchWorld) -> None:
     several = [tensor.detach() for tensor in tensors if tensor.numel()]
     if world.size > 1 and several:
-        dist._broadcast_coalesced(_get_default_group(), several, _TOGETHER_BYTES, 0)  # type: ignore[attr-defined]
+        with world.clock.communicating(shared(sum(tensor.nbytes for tensor in several), world.size)):
+            dist._broadcast_coalesced(_get_default_group(), several, _TOGETHER_BYTES, 0)  # type: ignore[attr-defined]
 
 
 def reached(tensors: Iterable[torch.Tensor]) -> set[int]:

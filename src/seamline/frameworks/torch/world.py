@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # missing from its stubs
 
+from seamline.core.clock import Clock, gathered, reduced
 from seamline.core.errors import PeerLostError
 from seamline.core.world import World
 
@@ -31,6 +33,8 @@ class TorchWorld:
 
     outer: World
     device: torch.device
+    clock: Clock = field(default_factory=Clock, compare=False, repr=False)
+    """Told of every wait for peers."""
 
     @property
     def rank(self) -> int:
@@ -48,7 +52,8 @@ class TorchWorld:
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value)
+        with self.clock.communicating(gathered(len(pickle.dumps(value)), self.size)):
+            dist.all_gather_object(values, value)
         return values
 
     def share(self, value: T, source: int) -> T:
@@ -72,7 +77,8 @@ class TorchWorld:
         if self.size == 1:
             return number
         total = torch.tensor(number, dtype=torch.float64)
-        dist.all_reduce(total)
+        with self.clock.communicating(reduced(total.nbytes, self.size)):
+            dist.all_reduce(total)
         return float(total)
 
 

@@ -38,7 +38,7 @@ class CSVLogger(Callback):
 
 
 class TensorBoard(Callback):
-    """Scalars for TensorBoard: each epoch's numbers, and the loss every ``every_steps`` steps."""
+    """Scalars for TensorBoard: each epoch's numbers and pace, and the loss every ``every_steps`` steps."""
 
     steers = False
 
@@ -61,6 +61,8 @@ class TensorBoard(Callback):
     def on_epoch_end(self, run: Run) -> None:
         for name, value in run.logs.items():
             self._writer.add_scalar(f"epoch/{name}", value, run.step)
+        for name, value in run.pace().items():
+            self._writer.add_scalar(f"pace/{name}", value, run.step)
 
     def on_fit_end(self, run: Run) -> None:
         self._writer.close()
