@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from seamline.core.place import Place
     from seamline.core.run import Run
 
 
@@ -36,7 +35,7 @@ class Callback:
     def on_epoch_end(self, run: Run) -> None:
         """After validation; ``run.logs`` holds the epoch's averages over all workers."""
 
-    def on_checkpoint(self, run: Run, path: Path) -> None:
+    def on_checkpoint(self, run: Run, path: Place) -> None:
         """A checkpoint is complete at ``path``; told to the first worker, which wrote it."""
 
     def on_fit_end(self, run: Run) -> None: ...

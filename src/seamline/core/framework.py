@@ -12,6 +12,7 @@ from seamline.core.checkpoint import CheckpointPolicy
 from seamline.core.events import Callback
 from seamline.core.fault import Fault
 from seamline.core.ledger import Ledger
+from seamline.core.place import Place
 from seamline.core.pulse import Heart
 from seamline.core.shards import Shard
 from seamline.core.sync import Sync
@@ -42,9 +43,9 @@ class Recipe:
 class Saving:
     """Where and when a run leaves checkpoints, and which one it starts from."""
 
-    folder: Path
+    folder: Place
     policy: CheckpointPolicy
-    resume: Path | None = None
+    resume: Place | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

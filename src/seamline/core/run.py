@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from seamline.core import checkpoint, fault, pickling
+from seamline.core import checkpoint, fault, pickling, place
 from seamline.core.errors import CheckpointError, UnpicklableError
 from seamline.core.events import Callback, Progress
 from seamline.core.framework import Job, Outcome, State
 from seamline.core.ledger import Ledger, Range
 from seamline.core.mean import Mean
+from seamline.core.place import Place
 from seamline.core.saver import Saver
 from seamline.core.shards import Batch
 from seamline.core.world import World
@@ -104,11 +105,11 @@ class Run:
         else:
             self._stop_wanted = True
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path | Place) -> None:
         """Save the model as ``Estimator.save`` does; call it on one worker."""
         state = self._trainee.state()
         card = {"kind": "model", "framework": self._trainee.framework}
-        checkpoint.write_folder(Path(path).absolute(), lambda folder: self._trainee.write(state, folder), card=card)
+        checkpoint.write_folder(place.at(path), lambda folder: self._trainee.write(state, folder), card=card)
 
     # What a framework's loop calls, in this order.
 
@@ -252,10 +253,11 @@ class Run:
             "signature": {**self.job.signature, "seed": self.job.seed},
         }
 
-    def _resume(self, path: Path) -> None:
-        position = json.loads((path / POSITION).read_text())
-        self._check_signature(path, position["signature"])
-        self._trainee.load(self._trainee.read(path))
+    def _resume(self, path: Place) -> None:
+        with checkpoint.opened(path) as folder:
+            position = json.loads((folder / POSITION).read_text())
+            self._check_signature(path, position["signature"])
+            self._trainee.load(self._trainee.read(folder))
         self.epoch, self.epoch_step = position["epoch"], position["epoch_step"]
         self.step, self._over = position["step"], position["over"]
         self._settled = Mean(*position["loss"])
@@ -274,7 +276,7 @@ class Run:
                 left.remove(match)
                 callback.load_state_dict(match[1])
 
-    def _check_signature(self, path: Path, saved: dict[str, Any]) -> None:
+    def _check_signature(self, path: Place, saved: dict[str, Any]) -> None:
         ours = {**self.job.signature, "seed": self.job.seed}
         for name, value in ours.items():
             if saved.get(name, value) != value:
