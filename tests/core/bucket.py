@@ -35,7 +35,6 @@ class Bucket:
 
 class BucketFileSystem(AbstractFileSystem):
     protocol = "bucket"
-    cachable = True
 
     def _object(self, path):
         name, _, key = self._strip_protocol(path).partition("/")
