@@ -80,6 +80,7 @@ def test_a_folder_is_written_read_and_replaced_whole(root):
         assert content(root) == again
     names = [name.rpartition("/")[2] for name in everything(root)]
     assert sorted(names) == ["model", "rest", CARD], "something older was left"
+    assert len(list(root.iterdir())) in (2, 3), "an empty folder was left"
 
 
 def test_a_writer_that_fails_leaves_the_old_and_nothing_else(root):

@@ -177,5 +177,7 @@ class Remote:
         for name in names:
             with suppress(FileNotFoundError):
                 fs.rm_file(posixpath.join(path, name))
-        if fs.isdir(path) and not fs.find(path):
-            fs.rm(path, recursive=True)
+        folders = {posixpath.dirname(posixpath.join(path, name)) for name in names} | {path}
+        for folder in sorted(folders, key=len, reverse=True):
+            if fs.isdir(folder) and not fs.find(folder):
+                fs.rm(folder, recursive=True)
