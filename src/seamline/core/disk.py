@@ -39,7 +39,8 @@ class Disk:
         try:
             folder.rename(self.path)
         except OSError:
-            replaced.rename(self.path)
+            if replaced.exists():
+                replaced.rename(self.path)
             raise
         _flush(self.path.parent)
         shutil.rmtree(replaced, ignore_errors=True)
