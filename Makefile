@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test soak lint format bench clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/quickstart.py
@@ -14,6 +14,9 @@ test: $(STAMP)
 	$(BIN)/python -m pytest tests/engines --ignore=tests/engines/test_ray_on_spark.py  # Spark and Ray on their own
 	$(BIN)/python -m pytest tests/engines/test_ray_on_spark.py  # and one inside the other
 	$(BIN)/python -m pytest tests/nano  # and so do the native runtimes
+
+soak: $(STAMP)
+	$(BIN)/python -m tests.soak $(SOAK)  # SOAK="--minutes 2 --engines local spark ray"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,6 +1,6 @@
 """Run every benchmark, one after the other; each takes options of its own when it is run alone."""
 
-from benchmarks import allocator, data, engines, images, inference, overhead, readers, training, xshards
+from benchmarks import allocator, data, engines, estimator, images, inference, overhead, readers, training, xshards
 
 overhead.main([])
 inference.main(["--quick"])
@@ -8,6 +8,7 @@ images.main([])
 allocator.main([])
 training.main([])
 engines.main([])
+estimator.main([])
 data.main([])
 readers.main([])
 xshards.main([])

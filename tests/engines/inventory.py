@@ -24,10 +24,11 @@ HOMES = (Path(__file__).parents[2], Path(sys.prefix))
 class Inventory:
     """Give ``variables`` to a program, ``take`` stock while all of it runs, and ask what is ``left`` of that.
 
-    ``mark`` may be another variable that all processes of interest have.
+    ``mark`` may be another variable that all processes of interest have. Files in the folder ``but`` do not count.
     """
 
-    def __init__(self):
+    def __init__(self, but=None):
+        self.homes = (*HOMES, but) if but else HOMES
         self.before = {entry for place in TEMPORARY if place.is_dir() for entry in place.iterdir()}
         self.folder = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))  # short: Ray puts sockets there
         self.mark = (MARK, uuid.uuid4().hex)
@@ -60,7 +61,9 @@ class Inventory:
         """A file in a place for such, the folder below that place that it is in, and the lock beside it."""
         path = Path(path)
         place = next((place for place in TEMPORARY if place in path.parents), None)
-        ours = any(home in path.parents for home in HOMES) or any(part.startswith("pytest-of-") for part in path.parts)
+        ours = any(home in path.parents for home in self.homes) or any(
+            part.startswith("pytest-of-") for part in path.parts
+        )
         if place is None or ours:
             return set()
         top = place / path.relative_to(place).parts[0]

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent: written aside, made durable, then renamed into place.
+"""Checkpoints that are whole or absent, on a disk or behind a URL.
 
 A model directory holds ``checkpoints/run-0001/fit-1/step-0000000120/``. A program that starts from nothing opens a new
 run; its first ``fit`` is ``fit-1``, the next ``fit-2``. So the same program, started again, finds for each ``fit`` the
@@ -10,17 +10,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from seamline import __version__
+from seamline.core import place
 from seamline.core.errors import CheckpointError
+from seamline.core.place import Place
 
 CARD = "seamline.json"
 FORMAT = 1
+PART = "part"
+"""In a card: in which folder beside it the files are, where that is another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,53 +48,27 @@ class CheckpointPolicy:
         return self.every_epochs is not None and (epoch + 1) % self.every_epochs == 0
 
 
-def write_folder(path: Path, fill: Callable[[Path], None], *, card: dict[str, Any]) -> None:
+def write_folder(path: Place, fill: Callable[[Path], None], *, card: dict[str, Any]) -> None:
     """Let ``fill`` write files into a folder that appears at ``path`` complete or not at all.
 
-    What stood at ``path`` before stays until the new folder is on disk.
+    What stood at ``path`` before stays until the new folder is there.
     """
-    aside = path.with_name(f".writing-{path.name}-{os.getpid()}")
+    keeper = place.keeper(path)
     try:
-        aside.mkdir(parents=True)
-        fill(aside)
-        files = {file.name: file.stat().st_size for file in sorted(aside.iterdir())}
-        card = {"format": FORMAT, "seamline": __version__, **card, "files": files}
-        (aside / CARD).write_text(json.dumps(card, indent=1))
-        for file in aside.iterdir():
-            _flush_to_disk(file)
-        _flush_to_disk(aside)
-        _put_in_place(aside, path)
-    except BaseException as error:
-        shutil.rmtree(aside, ignore_errors=True)
-        if not isinstance(error, Exception):
-            raise
+        with keeper.aside() as aside:
+            fill(aside)
+            files = {file.name: file.stat().st_size for file in sorted(aside.iterdir())}
+            part = keeper.part_for(CARD)
+            card = {"format": FORMAT, "seamline": __version__, **card, "files": files, **({PART: part} if part else {})}
+            (aside / CARD).write_text(json.dumps(card, indent=1))
+            keeper.put(aside, part, CARD)
+    except Exception as error:
         raise CheckpointError(
             f"{path} could not be written ({error}); what was saved there before is unharmed"
         ) from error
 
 
-def _put_in_place(aside: Path, path: Path) -> None:
-    replaced = path.with_name(f".replaced-{path.name}-{os.getpid()}")
-    if path.exists():
-        path.rename(replaced)
-    try:
-        aside.rename(path)
-    except OSError:
-        replaced.rename(path)
-        raise
-    _flush_to_disk(path.parent)
-    shutil.rmtree(replaced, ignore_errors=True)
-
-
-def _flush_to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def read_card(path: Path) -> dict[str, Any]:
+def read_card(path: Place) -> dict[str, Any]:
     """The card of a saved folder, after a check that its files are all there."""
     try:
         card: dict[str, Any] = json.loads((path / CARD).read_text())
@@ -105,32 +82,45 @@ def read_card(path: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{path} has format {card.get('format')}, this Seamline {__version__} reads format {FORMAT}"
         )
+    there = place.keeper(_files(path, card)).sizes()
     for name, size in card["files"].items():
-        file = path / name
-        if not file.is_file() or file.stat().st_size != size:
+        if there.get(name) != size:
             raise CheckpointError(f"{path} is damaged: {name} should have {size} bytes")
     return card
+
+
+@contextlib.contextmanager
+def opened(path: Place) -> Iterator[Path]:
+    """The files of a saved folder, on this machine, for as long as somebody reads them."""
+    with place.keeper(_files(path, read_card(path))).on_disk() as folder:
+        yield folder
+
+
+def _files(path: Place, card: dict[str, Any]) -> Place:
+    part = str(card.get(PART, ""))
+    if "/" in part or part == "..":
+        raise CheckpointError(f"the card of {path} was changed: it names files of another folder, {part}")
+    return path / part if part else path
 
 
 class ModelDirectory:
     """Where one model's checkpoints live, run by run and ``fit`` by ``fit``."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._checkpoints = Path(path).absolute() / "checkpoints"
+        self._checkpoints = place.at(path) / "checkpoints"
 
-    def new_run(self) -> Path:
+    def new_run(self) -> Place:
         """The folder of a run that starts from nothing."""
         last = max((_number(run) for run in self._runs()), default=0)
         return self._checkpoints / f"run-{last + 1:04d}"
 
-    def newest_run(self) -> Path | None:
+    def newest_run(self) -> Place | None:
         """The last run whose first ``fit`` has left a checkpoint."""
-        runs = sorted(self._runs(), reverse=True)
-        return next((run for run in runs if newest(fit_folder(run, 1)) is not None), None)
+        return next((run for run in _last_first(self._runs()) if newest(fit_folder(run, 1)) is not None), None)
 
-    def newest(self) -> Path | None:
+    def newest(self) -> Place | None:
         """The last complete checkpoint of the last run that has any."""
-        for run in sorted(self._runs(), reverse=True):
+        for run in _last_first(self._runs()):
             for fit in sorted(run.glob("fit-*"), key=_number, reverse=True):
                 found = newest(fit)
                 if found is not None:
@@ -139,43 +129,40 @@ class ModelDirectory:
 
     def clean(self) -> None:
         """Remove what a killed writer left behind, and finish a replacement that it had begun."""
-        for half in self._checkpoints.glob("run-*/fit-*/.writing-*"):
-            shutil.rmtree(half, ignore_errors=True)
-        for old in self._checkpoints.glob("run-*/fit-*/.replaced-*"):
-            place = old.parent / old.name.removeprefix(".replaced-").rpartition("-")[0]
-            if place.exists():
-                shutil.rmtree(old, ignore_errors=True)
-            else:
-                old.rename(place)
+        place.keeper(self._checkpoints).tidy("run-*/fit-*/step-*", CARD)
 
-    def _runs(self) -> Iterator[Path]:
+    def _runs(self) -> Iterator[Place]:
         return self._checkpoints.glob("run-*")
 
 
-def fit_folder(run: Path, number: int) -> Path:
+def fit_folder(run: Place, number: int) -> Place:
     return run / f"fit-{number}"
 
 
-def newest(fit: Path) -> Path | None:
+def newest(fit: Place) -> Place | None:
     """The last complete checkpoint of one ``fit``."""
-    for step in sorted(fit.glob("step-*"), reverse=True):
+    for step in _last_first(fit.glob("step-*")):
         with contextlib.suppress(CheckpointError):
             read_card(step)
             return step
     return None
 
 
-def step_folder(fit: Path, step: int) -> Path:
+def step_folder(fit: Place, step: int) -> Place:
     return fit / f"step-{step:010d}"
 
 
-def forget_old(fit: Path, keep: int | None) -> None:
+def forget_old(fit: Place, keep: int | None) -> None:
     """Delete all but the newest ``keep`` checkpoints of a ``fit``."""
     if keep is not None:
-        for old in sorted(fit.glob("step-*"), reverse=True)[keep:]:
-            shutil.rmtree(old)
+        for old in _last_first(fit.glob("step-*"))[keep:]:
+            place.keeper(old).remove(CARD)
 
 
-def _number(path: Path) -> int:
+def _last_first(places: Iterable[Place]) -> list[Place]:
+    return sorted(places, key=lambda each: each.name, reverse=True)
+
+
+def _number(path: Place) -> int:
     digits = path.name.rpartition("-")[2]
     return int(digits) if digits.isdigit() else 0

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from seamline.core.profile import Straggler
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from seamline.core.place import Place
     from seamline.core.run import Run
 
 
@@ -41,7 +40,7 @@ class Callback:
     def on_epoch_end(self, run: Run) -> None:
         """After validation; ``run.logs`` holds the epoch's averages over all workers."""
 
-    def on_checkpoint(self, run: Run, path: Path) -> None:
+    def on_checkpoint(self, run: Run, path: Place) -> None:
         """A checkpoint is complete at ``path``; told to the first worker, which wrote it."""
 
     def on_fit_end(self, run: Run) -> None: ...

@@ -12,6 +12,7 @@ from seamline.core.checkpoint import CheckpointPolicy
 from seamline.core.events import Callback
 from seamline.core.fault import Fault
 from seamline.core.ledger import Ledger
+from seamline.core.place import Place
 from seamline.core.profile import EpochTimes
 from seamline.core.pulse import Heart
 from seamline.core.shards import Shard
@@ -45,9 +46,9 @@ class Recipe:
 class Saving:
     """Where and when a run leaves checkpoints, and which one it starts from."""
 
-    folder: Path
+    folder: Place
     policy: CheckpointPolicy
-    resume: Path | None = None
+    resume: Place | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ class Job:
     weighting: Weighting | None = None
     validate_every: int | None = None
     """Steps between validations, which also take place at the end of each epoch."""
-    start_from: Path | None = None
+    start_from: Place | None = None
     """A checkpoint to go on from where ``saving`` names none."""
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from seamline.core import checkpoint, fault, pickling, tree
+from seamline.core import checkpoint, fault, pickling, place, tree
 from seamline.core.clock import Clock
 from seamline.core.errors import CheckpointError, UnpicklableError
 from seamline.core.events import Callback, Progress, Saved
@@ -22,6 +22,7 @@ from seamline.core.framework import End, Job, Outcome, State
 from seamline.core.ledger import Ledger
 from seamline.core.logical import LogicalBatch
 from seamline.core.mean import Mean, Numbers
+from seamline.core.place import Place
 from seamline.core.profile import EpochTimes, pace_of, stragglers
 from seamline.core.saver import Saver
 from seamline.core.shards import Batch
@@ -149,11 +150,11 @@ class Run:
         else:
             self._stop_wanted = True
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path | Place) -> None:
         """Save the model as ``Estimator.save`` does; call it on one worker."""
         state = self._trainee.state()
         card = {"kind": "model", "framework": self._trainee.framework}
-        checkpoint.write_folder(Path(path).absolute(), lambda folder: self._trainee.write(state, folder), card=card)
+        checkpoint.write_folder(place.at(path), lambda folder: self._trainee.write(state, folder), card=card)
 
     # What a framework's loop calls, in this order.
 
@@ -436,10 +437,11 @@ class Run:
             "signature": {**self.job.signature, "seed": self.job.seed},
         }
 
-    def _resume(self, path: Path) -> None:
-        position = json.loads((path / POSITION).read_text())
-        self._check_signature(path, position["signature"])
-        self._trainee.load(self._trainee.read(path))
+    def _resume(self, path: Place) -> None:
+        with checkpoint.opened(path) as folder:
+            position = json.loads((folder / POSITION).read_text())
+            self._check_signature(path, position["signature"])
+            self._trainee.load(self._trainee.read(folder))
         self._go_to(position, with_callbacks=True)
         self._saved = self._place()
 
@@ -467,7 +469,7 @@ class Run:
                 left.remove(match)
                 callback.load_state_dict(match[1])
 
-    def _check_signature(self, path: Path, saved: dict[str, Any]) -> None:
+    def _check_signature(self, path: Place, saved: dict[str, Any]) -> None:
         ours = {**self.job.signature, "seed": self.job.seed}
         for name, value in ours.items():
             if saved.get(name, value) != value:

@@ -54,7 +54,7 @@ class Crew:
         if not self.elastic:
             return self.most
         context = OrcaContext.current()
-        slots = machine.cores().count if context is None else context.capacity().slots
+        slots = machine.cores().count if context is None else context.capacity.slots
         return max(self.least, min(self.most, slots))
 
 

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from seamline.core import checkpoint, registry, tree
+from seamline.core import checkpoint, place, registry, tree
 from seamline.core.checkpoint import CheckpointPolicy, ModelDirectory
 from seamline.core.engine import Listener, Replace
 from seamline.core.errors import CheckpointError, SeamlineError, WorkerLostError
@@ -20,6 +19,7 @@ from seamline.core.events import Callback
 from seamline.core.fault import Fault
 from seamline.core.framework import Feed, Framework, Job, Outcome, Part, Recipe, Saving, State
 from seamline.core.ledger import Ledger
+from seamline.core.place import Place
 from seamline.core.pulse import Watch
 from seamline.core.retry import RetryPolicy
 from seamline.core.shards import BUFFER_BYTES, Columns, Reading, beside
@@ -55,7 +55,7 @@ class Estimator(HandingOn):
         self.framework = framework
         self.model_dir = model_dir
         self._fits = 0
-        self._run_folder: Path | None = None
+        self._run_folder: Place | None = None
 
     @classmethod
     def from_torch(
@@ -78,7 +78,8 @@ class Estimator(HandingOn):
         ``model``, ``optimizer``, ``loss`` and ``scheduler`` are instances, or functions that make them on each
         worker: ``model()`` or ``model(config)``, ``optimizer(model)`` or ``optimizer(model, config)``,
         ``scheduler(optimizer)`` or ``scheduler(optimizer, config)``. ``metrics`` are functions of outputs and
-        targets or torchmetrics, alone, in a list or named in a dict. Checkpoints go to ``model_dir``.
+        targets or torchmetrics, alone, in a list or named in a dict. Checkpoints go to ``model_dir``, a path or a URL
+        such as ``s3://bucket/runs/mine``.
 
         ``train_step(model, batch)`` takes the place of forward pass and loss: ``batch`` is ``(inputs, targets)`` as
         tensors on the device, and it returns the mean loss over the rows of the batch, or a dict with that as
@@ -313,19 +314,20 @@ class Estimator(HandingOn):
         """Save what was learned as safetensors and JSON; an earlier save at ``path`` is replaced."""
         if not hasattr(self, "state_"):
             raise SeamlineError("nothing to save yet; call fit or load first")
-        target = Path(path).absolute()
-        if target.is_file() or (target.exists() and not (target / checkpoint.CARD).exists() and any(target.iterdir())):
+        target = place.at(path)
+        if not place.keeper(target).is_free(checkpoint.CARD):
             raise CheckpointError(f"{target} exists and was not saved by Seamline; choose another path")
         card = {"kind": "model", "framework": self.framework, "history": getattr(self, "history_", [])}
         checkpoint.write_folder(target, partial(self._library.write, self._current_state()), card=card)
 
     def load(self, path: str | os.PathLike[str]) -> Estimator:
         """Take over weights and optimizer from a save or a checkpoint, and return ``self``."""
-        folder = Path(path).absolute()
+        folder = place.at(path)
         card = checkpoint.read_card(folder)
         if card["framework"] != self.framework:
             raise CheckpointError(f"{folder} was saved by {card['framework']}, this estimator is of {self.framework}")
-        self._learn(self._library.read(folder))
+        with checkpoint.opened(folder) as files:
+            self._learn(self._library.read(files))
         self.history_ = card.get("history", [])
         return self
 
@@ -371,7 +373,7 @@ class Estimator(HandingOn):
         directory = ModelDirectory(self.model_dir)
         directory.clean()
         number = self._fits + 1
-        found: Path | None = None
+        found: Place | None = None
         run = self._run_folder
         if resume is None and run is not None and checkpoint.fit_folder(run, number).exists():
             run = None  # left by an attempt that failed, and not to be mixed with this one
@@ -379,7 +381,7 @@ class Estimator(HandingOn):
             run = run or directory.newest_run() or directory.new_run()
             found = checkpoint.newest(checkpoint.fit_folder(run, number))
         elif resume is not None:
-            found = Path(resume).absolute()
+            found = place.at(resume)
             run = directory.new_run()  # a branch of its own: what comes after that checkpoint stays as it is
         if found is not None and checkpoint.read_card(found)["kind"] != "checkpoint":
             raise CheckpointError(f"{found} is a saved model, not a checkpoint; use load to start from it")

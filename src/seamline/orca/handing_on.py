@@ -7,17 +7,18 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from seamline.core import checkpoint, registry
+from seamline.core import checkpoint, place, registry
 from seamline.core.checkpoint import ModelDirectory
 from seamline.core.errors import CheckpointError, SeamlineError
 from seamline.core.framework import End, Framework, Recipe, State
 from seamline.core.ledger import Ledger
+from seamline.core.place import Place
 from seamline.core.run import POSITION
 
 Self = TypeVar("Self", bound="HandingOn")
 
 
-def latest_checkpoint(model_dir: str | os.PathLike[str]) -> Path | None:
+def latest_checkpoint(model_dir: str | os.PathLike[str]) -> Place | None:
     """The newest complete checkpoint in a ``model_dir``, of its last run and that run's last ``fit``."""
     return ModelDirectory(model_dir).newest()
 
@@ -29,7 +30,7 @@ class HandingOn:
     history_: list[dict[str, float]]
     validations_: list[dict[str, float]]
     ledger_: Ledger
-    _start_from: Path | None = None
+    _start_from: Place | None = None
     """A checkpoint that the next ``fit`` goes on from."""
     _end: End | None = None
     """Where the last ``fit`` ended."""
@@ -74,14 +75,14 @@ class HandingOn:
         """
         if self._end is None:
             raise SeamlineError("nothing to go on from; a checkpoint is of a fit, so call fit first")
-        end, target = self._end, Path(path).absolute()
+        end, target = self._end, place.at(path)
         state = self._current_state() if end.state is None else end.state
 
         def fill(folder: Path) -> None:
             self._library.write(state, folder)
             (folder / POSITION).write_text(json.dumps(end.position))
 
-        if target.exists() and not (target / checkpoint.CARD).exists():
+        if not place.keeper(target).is_free(checkpoint.CARD):
             raise CheckpointError(f"{target} exists and was not saved by Seamline; choose another path")
         checkpoint.write_folder(target, fill, card={"kind": "checkpoint", "framework": self.framework})
 
@@ -91,14 +92,15 @@ class HandingOn:
         That ``fit`` has to be told the same data, batch size, seed and ``epochs`` as the one that was left. ``load``
         takes over the model alone, and a ``fit`` after it begins an epoch.
         """
-        folder = Path(path).absolute()
+        folder = place.at(path)
         card = checkpoint.read_card(folder)
         if card["framework"] != self.framework:
             raise CheckpointError(f"{folder} was saved by {card['framework']}, this estimator is of {self.framework}")
         if card["kind"] != "checkpoint":
             raise CheckpointError(f"{folder} is a saved model, not a checkpoint; use load to start from it")
-        position = json.loads((folder / POSITION).read_text())
-        self._learn(self._library.read(folder))
+        with checkpoint.opened(folder) as files:
+            position = json.loads((files / POSITION).read_text())
+            self._learn(self._library.read(files))
         self.history_ = position["history"]
         self.validations_ = position.get("validations", [])
         self.ledger_ = Ledger.from_dict(position["ledger"])

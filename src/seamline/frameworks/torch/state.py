@@ -24,7 +24,7 @@ def write(state: State, folder: Path) -> None:
     tensors: dict[str, torch.Tensor] = {}
     rest = _pack({**state, "model": others, "aliases": aliases}, tensors, "")
     save_file(distinct, folder / MODEL)
-    save_file(tensors, folder / TRAINING)
+    save_file(_apart(tensors), folder / TRAINING)
     (folder / REST).write_text(json.dumps(rest))
 
 
@@ -50,11 +50,22 @@ def _without_aliases(tensors: dict[str, torch.Tensor]) -> tuple[dict[str, torch.
     return distinct, aliases
 
 
+def _apart(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors that share no memory, as the format wants it; only those that do are copied."""
+    apart: dict[str, torch.Tensor] = {}
+    taken: set[int] = set()
+    for name, tensor in tensors.items():
+        memory = tensor.untyped_storage().data_ptr()
+        apart[name] = tensor.clone(memory_format=torch.contiguous_format) if memory in taken else tensor.contiguous()
+        taken.add(memory)
+    return apart
+
+
 def _pack(value: Any, tensors: dict[str, torch.Tensor], path: str) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, torch.Tensor):
-        tensors[path] = value.detach().clone().contiguous()
+        tensors[path] = value.detach()
         return {"tensor": path}
     if isinstance(value, dict):
         kind = "counter" if isinstance(value, Counter) else "dict"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from seamline.core import place
 from seamline.core.events import Callback
 from seamline.core.run import Run
 from seamline.orca.callbacks.monitor import Mode, Monitor
@@ -20,7 +21,7 @@ class ModelCheckpoint(Callback):
     def __init__(
         self, path: str | Path, *, monitor: str = "val_loss", mode: Mode = "auto", best_only: bool = True
     ) -> None:
-        self.path = str(Path(path).absolute())
+        self.path = str(place.at(path))
         self.monitor = Monitor(monitor, mode)
         self.best_only = best_only
         self.saved: str | None = None

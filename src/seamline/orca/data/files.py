@@ -11,16 +11,14 @@ from typing import IO, Any, TypeAlias
 
 from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
 from fsspec.compression import compr  # type: ignore[import-untyped]
-from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
-from seamline.core.errors import UnavailableError
+from seamline.core.remote import file_system
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 StorageOptions: TypeAlias = "Mapping[str, Any] | None"
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zip": "zip", ".xz": "xz", ".zst": "zstd", ".tar": "tar"}
 """Endings after which the data's own ending stands, with pandas' names for them."""
-_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +119,6 @@ def _meant(path: str, suffixes: tuple[str, ...], options: dict[str, Any]) -> lis
     return [
         File(fs.unstrip_protocol(name), found[name]["size"] or 0, name.removeprefix(root), options) for name in chosen
     ]
-
-
-def file_system(path: str, options: Mapping[str, Any]) -> tuple[AbstractFileSystem, str]:
-    """fsspec's file system for a path, and the path within it; a relative path becomes an absolute one."""
-    scheme = path.partition("://")[0]
-    try:
-        fs, inside = url_to_fs(path, **options)
-    except ImportError as error:
-        package = _PACKAGES.get(scheme)
-        advice = f"pip install {package}" if package else str(error)
-        raise UnavailableError(f"{scheme}:// needs a package that is not installed; {advice}") from error
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
-    return fs, inside
 
 
 def _visible(name: str) -> bool:

@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seamline.core.errors import SeamlineError
+from seamline.core.remote import file_system
 from seamline.orca.data import pictures
-from seamline.orca.data.files import File, StorageOptions, file_system, find_files, joined
+from seamline.orca.data.files import File, StorageOptions, find_files, joined
 from seamline.orca.data.pictures import DamagedFileError, objects
 from seamline.orca.data.sharing import even_shares, number_of_shards
 from seamline.orca.xshards import XShards

@@ -1,0 +1,1 @@
+"""Training that somebody disturbs at random for minutes on end: ``make soak``."""
