@@ -1,6 +1,7 @@
 """A run that may have several numbers of workers has as many as there is room for, and the same batches always."""
 
-import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import ray
@@ -27,7 +28,7 @@ class Pause(Callback):
     def on_step_end(self, run):
         (self.folder / f"{run.step}-of-{run.world.size}").touch()
         if run.step in self.steps:
-            threading.Event().wait(self.seconds)
+            time.sleep(self.seconds)
 
 
 def fit(model_dir, workers, **options):
@@ -60,28 +61,17 @@ def sizes(folder):
 def test_a_run_goes_on_with_fewer_workers_and_grows_again(two_nodes, tmp_path):
     cluster, node = two_nodes
     undisturbed = fit(tmp_path / "calm", 1)
-    steps, said = tmp_path / "steps", []
+    steps = tmp_path / "steps"
     steps.mkdir()
     events = {"6-of-2": lambda: cluster.remove_node(node), "20-of-1": lambda: cluster.add_node(num_cpus=1)}
-    over = threading.Event()
-
-    def disturb():
-        for marker, do in events.items():
+    with init_orca_context("ray"), ThreadPoolExecutor(1) as aside:  # nodes can be started from the main thread alone
+        run = aside.submit(fit, tmp_path / "model", (1, 2), callbacks=[Pause(steps, range(6, 200))])
+        for marker, disturb in events.items():
             while not (steps / marker).exists():
-                if over.wait(0.02):
-                    return
-            do()
-            said.append(marker)
-
-    disturbing = threading.Thread(target=disturb)
-    disturbing.start()
-    try:
-        with init_orca_context("ray"):
-            survivor = fit(tmp_path / "model", (1, 2), callbacks=[Pause(steps, range(6, 200))])
-    finally:
-        over.set()
-        disturbing.join()
-    assert said == list(events), "the cluster was not disturbed"
+                assert not run.done(), f"the run was over before {marker}: {run.exception()}"
+                time.sleep(0.02)
+            disturb()
+        survivor = run.result()
     assert sizes(steps) == {1, 2}
     last = max(int(path.name.split("-of-")[0]) for path in steps.iterdir())
     assert (steps / f"{last}-of-2").exists(), "the run has not grown again"

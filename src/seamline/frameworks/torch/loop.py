@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from seamline.core import rng
+from seamline.core.clock import Clock
 from seamline.core.errors import SeamlineError
 from seamline.core.framework import Feed, Held, Job, Outcome, Recipe
 from seamline.core.logical import LogicalShard
@@ -42,6 +43,7 @@ def fit(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld, held: Held) -> 
                 held.session = _begin(recipe, feed, job, world)
             session: Session = held.session
             built, objective, run = session.built, session.objective, session.run
+            world = replace(world, clock=session.clock)
             if reproducible or not isinstance(objective, Supervised):
                 # A frozen part that is computed in another way has other bits; a step of the user's may do anything.
                 recipe = replace(recipe, tuning=replace(recipe.tuning, frozen="off"))
@@ -75,6 +77,7 @@ class Session:
     built: Built
     objective: Objective
     run: Run
+    clock: Clock
 
 
 def _begin(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld) -> Session:
@@ -85,7 +88,7 @@ def _begin(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld) -> Session:
     trainee = TorchTrainee(built)
     if recipe.start is not None:
         trainee.load(recipe.start)
-    return Session(built, objective, Run(job, trainee, world, feed.train.steps))
+    return Session(built, objective, Run(job, trainee, world, feed.train.steps), world.clock)
 
 
 def _catch_up(run: Run, world: TorchWorld) -> None:
