@@ -56,4 +56,5 @@ def answering(framework: str, recipe: Recipe, threads: int | None) -> Callable[[
 def predict(world: World, shard: Shard, *, framework: str, recipe: Recipe) -> list[Part]:
     library = registry.framework(framework)
     with library.join(world, recipe.tuning) as peers:
+        peers.all_gather("met")  # one that has few rows must not leave while others still connect
         return library.predict(recipe, met(shard, peers), peers)
