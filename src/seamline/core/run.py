@@ -162,7 +162,6 @@ class Run:
         """Begin, then yield each epoch that is still to be trained; its first step is ``epoch_step``."""
         if not self._begun:
             self._begin()
-        self._clock.start()
         while self._closing_again or (self.epoch < self.last_epoch and not self._over and not self._at_step_limit()):
             self._epoch_began, self._rows_read = time.monotonic(), 0
             if self._epoch_told != self.epoch:
@@ -327,6 +326,7 @@ class Run:
                 self._resume(found)
         self._begun = True
         self._tell("on_fit_begin")
+        self._clock.start()
 
     def _begin_to_agree(self, on: Literal["validation", "epoch"]) -> None:
         """From here on callbacks are told of what a lost peer may still undo."""
