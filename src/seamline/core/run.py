@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from seamline.core import checkpoint, fault, pickling, tree
+from seamline.core import checkpoint, fault, pickling, rows, tree
 from seamline.core.errors import CheckpointError, UnpicklableError
 from seamline.core.events import Callback, Progress
 from seamline.core.framework import End, Job, Outcome, State
@@ -143,6 +143,13 @@ class Run:
         self._tell("on_fit_end")
         self._strike("finish")
 
+    def sampled(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The same batches; the first row of the first is kept for those who want to call the model later."""
+        for batch in batches:
+            if self._sample is None and self.rank == 0:
+                self._sample = _first_row(batch)
+            yield batch
+
     def watched(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """The batches of an epoch, each at the beginning of its step."""
         for batch in batches:
@@ -155,8 +162,6 @@ class Run:
         self._pending = self._pending.plus(loss)
         self._pending_numbers.add(numbers)
         self._rows_read += batch.batch_rows
-        if self._sample is None:
-            self._sample = _first_row(batch)
         self._ranges.append((self.epoch, batch.start, batch.start + batch.rows))
         self.step += 1
         self.epoch_step += 1
@@ -191,7 +196,7 @@ class Run:
             self._save_checkpoint()
         self._settle()
         if self._to_go_on_with() and self.world.rank == 0:
-            self._left = self._position(), copy.deepcopy(self._trainee.state())
+            self._left = copy.deepcopy((self._position(), self._trainee.state()))
         self.logs = self._rounded(
             {"epoch": self.epoch + 1, "loss": self._settled.value, **self._settled_numbers.averages(), **logs}
         )
@@ -219,7 +224,7 @@ class Run:
         callbacks = [_travelling(c) if self.world.rank == 0 else {} for c in self.job.callbacks]
         state = self._trainee.state() if self.world.rank == 0 else {}
         position, left = self._left or (self._position(), None)
-        end = End(json.loads(json.dumps(position)), left, self._sample) if self.world.rank == 0 else None
+        end = End(position, left, self._sample) if self.world.rank == 0 else None
         return Outcome(state, self.history, self.first_epoch, self.ledger, callbacks, self.validations, end)
 
     # The rest is nobody else's business.
@@ -372,8 +377,10 @@ class Run:
 
 
 def _first_row(batch: Batch) -> Any:
-    part = batch.parts[0] if isinstance(batch, LogicalBatch) else batch
-    return tree.map_leaves(lambda leaf: copy.deepcopy(leaf[:1]), part.inputs)
+    inputs = (batch.parts[0] if isinstance(batch, LogicalBatch) else batch).inputs
+    if not all(map(rows.has_rows, tree.leaves(inputs))):
+        return None
+    return tree.map_leaves(lambda leaf: copy.deepcopy(leaf[:1]), inputs)
 
 
 def _overrides(callback: Callback, hook: str) -> bool:
