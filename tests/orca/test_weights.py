@@ -157,6 +157,31 @@ def test_a_batch_that_weighs_nothing_teaches_nothing(workers):
         np.testing.assert_array_equal(ours, theirs.numpy())
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_loss_that_sums_is_not_divided(workers):
+    est = fit(loss=nn.MSELoss(reduction="sum"), data=(X, X[:, :3]), sample_weight=W / 1000, workers=workers)
+    model = make_network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(2):
+        for first in range(0, ROWS, BATCH):
+            x, w = torch.from_numpy(X[first : first + BATCH]), torch.from_numpy(W[first : first + BATCH]) / 1000
+            optimizer.zero_grad()
+            ((model(x) - x[:, :3]).pow(2) * w[:, None]).sum().backward()
+            optimizer.step()
+    for ours, theirs in zip(weights(est), model.state_dict().values(), strict=True):
+        np.testing.assert_allclose(ours, theirs.numpy(), rtol=0, atol=2e-6)
+
+
+def test_weights_stay_with_their_rows_where_features_of_a_frozen_part_are_kept():
+    def learned(cache):
+        model = make_network()
+        model[0].requires_grad_(False)
+        return weights(fit(model=model, sample_weight=W, shuffle=True, tuning=Tuning(cache_frozen=cache), epochs=3))
+
+    for ours, theirs in zip(learned(True), learned(False), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
+
+
 def test_weights_of_one_change_nothing():
     for ours, theirs in zip(weights(fit(sample_weight=np.ones(ROWS))), weights(fit()), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)

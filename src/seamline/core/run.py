@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from seamline.core import checkpoint, fault, pickling, place, tree
+from seamline.core import checkpoint, fault, pickling, place, rows, tree
 from seamline.core.clock import Clock
 from seamline.core.errors import CheckpointError, UnpicklableError
 from seamline.core.events import Callback, Progress, Saved
@@ -175,6 +175,13 @@ class Run:
             self._ended = True
         self._strike("finish")
 
+    def sampled(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The same batches; the first row of the first is kept for those who want to call the model later."""
+        for batch in batches:
+            if self._sample is None and self.rank == 0:
+                self._sample = _first_row(batch)
+            yield batch
+
     def watched(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """The batches of an epoch, each at the beginning of its step."""
         if self._closing_again:
@@ -204,8 +211,6 @@ class Run:
             self._pending_numbers.add(reported)
         self._rows_read += batch.batch_rows
         self._open = None
-        if self._sample is None:
-            self._sample = _first_row(batch)
         entry = (batch.start, batch.rows, loss.total, loss.count)
         self._entries.append((self.epoch, [entry] if books is None else books))
         self.step += 1
@@ -247,7 +252,7 @@ class Run:
         self._settle()
         self.times += self.world.all_gather(self._clock.close(self.rank, self.epoch + 1, self.step))
         if self._to_go_on_with() and self.world.rank == 0:
-            self._left = self._position(), copy.deepcopy(self._trainee.state())
+            self._left = copy.deepcopy((self._position(), self._trainee.state()))
         self.logs = self._rounded(
             {"epoch": self.epoch + 1, "loss": self._settled.value, **self._settled_numbers.averages(), **logs}
         )
@@ -280,7 +285,7 @@ class Run:
         state = self._trainee.state() if self.world.rank == 0 else {}
         times = self.times if self.world.rank == 0 else []
         position, left = self._left or (self._position(), None)
-        end = End(json.loads(json.dumps(position)), left, self._sample) if self.world.rank == 0 else None
+        end = End(position, left, self._sample) if self.world.rank == 0 else None
         return Outcome(state, self.history, self.first_epoch, self.ledger, callbacks, self.validations, end, times)
 
     # What it calls among new peers, when some were lost and replaced.
@@ -509,8 +514,10 @@ class Run:
 
 
 def _first_row(batch: Batch) -> Any:
-    part = batch.parts[0] if isinstance(batch, LogicalBatch) else batch
-    return tree.map_leaves(lambda leaf: copy.deepcopy(leaf[:1]), part.inputs)
+    inputs = (batch.parts[0] if isinstance(batch, LogicalBatch) else batch).inputs
+    if not all(map(rows.has_rows, tree.leaves(inputs))):
+        return None
+    return tree.map_leaves(lambda leaf: copy.deepcopy(leaf[:1]), inputs)
 
 
 def _overrides(callback: Callback, hook: str) -> bool:

@@ -317,7 +317,8 @@ class Estimator(HandingOn):
         target = place.at(path)
         if not place.keeper(target).is_free(checkpoint.CARD):
             raise CheckpointError(f"{target} exists and was not saved by Seamline; choose another path")
-        card = {"kind": "model", "framework": self.framework, "history": getattr(self, "history_", [])}
+        records = {name: getattr(self, f"{name}_", []) for name in ("history", "validations")}
+        card = {"kind": "model", "framework": self.framework, **records}
         checkpoint.write_folder(target, partial(self._library.write, self._current_state()), card=card)
 
     def load(self, path: str | os.PathLike[str]) -> Estimator:
@@ -328,7 +329,8 @@ class Estimator(HandingOn):
             raise CheckpointError(f"{folder} was saved by {card['framework']}, this estimator is of {self.framework}")
         with checkpoint.opened(folder) as files:
             self._learn(self._library.read(files))
-        self.history_ = card.get("history", [])
+        self.history_, self.validations_ = card.get("history", []), card.get("validations", [])
+        self._start_from = self._end = None
         return self
 
     @property

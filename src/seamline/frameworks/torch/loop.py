@@ -58,7 +58,7 @@ def fit(recipe: Recipe, feed: Feed, job: Job, world: TorchWorld, held: Held) -> 
                 mode.enter()
                 step.refresh()
                 objective.begin_epoch()
-                batches = in_agreement(feed.train, epoch, run.epoch_step, world)
+                batches = run.sampled(in_agreement(feed.train, epoch, run.epoch_step, world))
                 for batch in run.watched(acceleration.batches(epoch, run.epoch_step, batches)):
                     if not run.step_done(batch, *step(batch, run.step)):
                         break

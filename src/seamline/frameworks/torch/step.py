@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from seamline.core import rng
 from seamline.core.framework import Recipe
 from seamline.core.mean import Mean
-from seamline.core.shards import Batch
+from seamline.core.shards import Batch, Unpaired
 from seamline.frameworks.torch.autocast import autocast
 from seamline.frameworks.torch.build import Built
 from seamline.frameworks.torch.frozen.acceleration import Probe
@@ -51,7 +51,11 @@ class TrainingStep:
             with autocast(self._tuning, self._world.device):
                 return call(self._built.model, pair[0])
 
-        return Probe(self._built.model, run, self._placement.put, self._tuning)
+        def put(pair: Any) -> Any:
+            inputs, targets = self._placement.put(pair)
+            return tuple(inputs) if isinstance(inputs, Unpaired) else inputs, targets
+
+        return Probe(self._built.model, run, put, self._tuning)
 
     def __call__(self, batch: Batch, step: int) -> tuple[Mean, torch.Tensor | None, list[dict[str, Mean]]]:
         """Update the weights; returns this worker's part of the batch's mean loss, and everybody's entry in the books.
