@@ -9,23 +9,25 @@ from __future__ import annotations
 import copy
 import json
 import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from seamline.core import checkpoint, fault, pickling, place, rows, tree
+from seamline.core import checkpoint, fault, place, rows, tree
+from seamline.core.audience import Audience
+from seamline.core.books import Account, Books
 from seamline.core.clock import Clock
-from seamline.core.errors import CheckpointError, UnpicklableError
-from seamline.core.events import Callback, Progress, Saved
+from seamline.core.errors import CheckpointError
+from seamline.core.events import Progress, Saved
 from seamline.core.framework import End, Job, Outcome, State
 from seamline.core.ledger import Ledger
 from seamline.core.logical import LogicalBatch
-from seamline.core.mean import Mean, Numbers
+from seamline.core.mean import Mean
 from seamline.core.place import Place
 from seamline.core.profile import EpochTimes, pace_of, stragglers
 from seamline.core.saver import Saver
 from seamline.core.shards import Batch
+from seamline.core.trainee import Trainee
 from seamline.core.world import World
 
 POSITION = "run.json"
@@ -34,44 +36,6 @@ PACES_PER_S = 8
 """Reports of all workers together on how they get on; each speaks at most twice a second."""
 TIMES_KEPT = 500
 """Entries of ``Run.times`` that a checkpoint holds, so that it stays small in a long run of many workers."""
-
-Entry = tuple[float, float, float, float]
-"""One worker's step in the books: its first row and how many there were, its total loss and what that counts."""
-
-
-class Books(Protocol):
-    """What all workers did in one step, one entry for each, perhaps still on a device."""
-
-    def tolist(self) -> Sequence[Entry]: ...
-
-
-class Trainee(Protocol):
-    """What a run needs of the model in training; each framework has one."""
-
-    framework: str
-
-    @property
-    def model(self) -> Any: ...
-
-    def state(self) -> State: ...
-
-    def snapshot(self) -> State:
-        """A state that does not change with the model; good until the next one is asked for."""
-        ...
-
-    def load(self, state: State) -> None: ...
-
-    def mark(self, *, epoch: bool = False) -> None:
-        """Remember what a step, or the end of an epoch, changes before all workers have agreed to it."""
-        ...
-
-    def take_back(self) -> None:
-        """Undo what has changed since the mark."""
-        ...
-
-    def write(self, state: State, folder: Path) -> None: ...
-
-    def read(self, folder: Path) -> State: ...
 
 
 class Run:
@@ -91,20 +55,14 @@ class Run:
         self.logs: dict[str, float] = {}
         self.history: list[dict[str, float]] = []
         self.validations: list[dict[str, float]] = []
-        self.ledger = Ledger()
         self.times: list[EpochTimes] = []
         self._clock = Clock()
         self._validate: Callable[[], dict[str, float]] = dict
         self._validated: int | None = None
         self._scores: tuple[int, dict[str, float]] | None = None
         self._trainee = trainee
-        self._callbacks = [c for c in job.callbacks if c.everywhere or world.rank == 0]
-        self._step_callbacks = [c for c in self._callbacks if _overrides(c, "on_step_end")]
-        self._steered = any(c.steers and _overrides(c, "on_step_end") for c in job.callbacks)
-        self._settled = Mean()
-        self._pending = Mean()
-        self._settled_numbers, self._pending_numbers = Numbers(), Numbers()
-        self._entries: list[tuple[int, Books | list[Entry]]] = []
+        self._audience = Audience(job.callbacks, world.rank)
+        self._account = Account()
         self._rows_read = 0
         self._epoch_began = 0.0
         self._can_stop_now = False
@@ -118,7 +76,6 @@ class Run:
         self._epoch_told: int | None = None
         self._open: Literal["step", "validation", "epoch"] | None = None
         self._closing_again = False
-        self._told_before: list[dict[str, Any]] = []
         self._saved: dict[str, Any] | None = None
         self._left: tuple[dict[str, Any], State] | None = None
         self._sample: Any = None
@@ -133,6 +90,10 @@ class Run:
     @property
     def rank(self) -> int:
         return self.world.rank
+
+    @property
+    def ledger(self) -> Ledger:
+        return self._account.ledger
 
     @property
     def last_epoch(self) -> int:
@@ -206,22 +167,17 @@ class Run:
         """
         self._clock.step_done(batch.rows)
         self.loss = loss.total / loss.count if loss.count else 0.0
-        self._pending = self._pending.plus(loss)
-        for reported in numbers:
-            self._pending_numbers.add(reported)
+        self._account.enter(self.epoch, batch, loss, books, numbers)
         self._rows_read += batch.batch_rows
         self._open = None
-        entry = (batch.start, batch.rows, loss.total, loss.count)
-        self._entries.append((self.epoch, [entry] if books is None else books))
         self.step += 1
         self.epoch_step += 1
         if self.job.heart is not None:
             self.job.heart.step = self.step
-        self._can_stop_now = self._steered
-        for callback in self._step_callbacks:
-            callback.on_step_end(self)
+        self._can_stop_now = self._audience.steers_by_step
+        self._tell("on_step_end")
         self._can_stop_now = False
-        if self._steered:
+        if self._audience.steers_by_step:
             self._stop = any(self.world.all_gather(self._stop_wanted_now))
         if self._validation_due():
             self._validate_within_the_epoch()
@@ -249,13 +205,11 @@ class Run:
         if self._to_go_on_with():
             # Saved before the epoch is closed, so that a later run can go on in the middle of it.
             self._save_checkpoint()
-        self._settle()
+        self._account.settle()
         self.times += self.world.all_gather(self._clock.close(self.rank, self.epoch + 1, self.step))
         if self._to_go_on_with() and self.world.rank == 0:
             self._left = copy.deepcopy((self._position(), self._trainee.state()))
-        self.logs = self._rounded(
-            {"epoch": self.epoch + 1, "loss": self._settled.value, **self._settled_numbers.averages(), **logs}
-        )
+        self.logs = self._rounded({"epoch": self.epoch + 1, **self._account.averages(), **logs})
         if not self.validations or self.validations[-1]["step"] != self.step:
             self._note_validation(self.validation())
         return self.logs
@@ -265,28 +219,37 @@ class Run:
         self.history.append(self.logs)
         self._tell("on_epoch_end")
         going_on = self._to_go_on_with()
-        states = [callback.state_dict() for callback in self.job.callbacks] if self.rank == 0 else []
-        said = self.world.all_gather((self._stop or self._stop_wanted, states))
+        said = self.world.all_gather(
+            (self._stop or self._stop_wanted, self._audience.states() if self.rank == 0 else [])
+        )
         self._open = None
         self._stop = any(stop for stop, _ in said)
-        self._follow_callbacks(said[0][1])
+        self._audience.follow(said[0][1])
         self._report(epoch_over=True)
         if going_on:
             self._over = self._closed_early = True
             return
         finished, self.epoch, self.epoch_step = self.epoch, self.epoch + 1, 0
-        self._settled, self._settled_numbers = Mean(), Numbers()
+        self._account.begin_epoch()
         self._over = self._stop
         if self.job.saving and self.job.saving.policy.due_after_epoch(finished):
             self._save_checkpoint()
 
     def outcome(self) -> Outcome:
-        callbacks = [_travelling(c) if self.world.rank == 0 else {} for c in self.job.callbacks]
-        state = self._trainee.state() if self.world.rank == 0 else {}
-        times = self.times if self.world.rank == 0 else []
+        """What goes home: all of it from the first worker, as the others have the same."""
+        if self.rank != 0:
+            return Outcome({}, self.history, self.first_epoch, self.ledger, [])
         position, left = self._left or (self._position(), None)
-        end = End(position, left, self._sample) if self.world.rank == 0 else None
-        return Outcome(state, self.history, self.first_epoch, self.ledger, callbacks, self.validations, end, times)
+        return Outcome(
+            self._trainee.state(),
+            self.history,
+            self.first_epoch,
+            self.ledger,
+            self._audience.attributes(),
+            self.validations,
+            End(position, left, self._sample),
+            self.times,
+        )
 
     # What it calls among new peers, when some were lost and replaced.
 
@@ -299,8 +262,7 @@ class Run:
             self.validations = [each for each in self.validations if each["step"] < self.step]
             self.history = [logs for logs in self.history if logs["epoch"] <= self.epoch]
             self.times = [times for times in self.times if times.epoch <= self.epoch]
-            for callback, state in zip(self._callbacks, self._told_before, strict=True):
-                callback.load_state_dict(state)
+            self._audience.take_back()
         self._closing_again = self._closing_again or self._open == "epoch"
         self._open = None
 
@@ -311,7 +273,7 @@ class Run:
 
     def hand_over(self) -> tuple[State, dict[str, Any]]:
         """All that another worker needs to be where this one is; good until the next step."""
-        self._settle()
+        self._account.settle()
         return self._trainee.state(), {**self._position(), "closing": self._closing_again, "stop": self._stop}
 
     def take_over(self, state: State, position: dict[str, Any]) -> None:
@@ -335,14 +297,8 @@ class Run:
 
     def _begin_to_agree(self, on: Literal["validation", "epoch"]) -> None:
         """From here on callbacks are told of what a lost peer may still undo."""
-        self._told_before = [callback.state_dict() for callback in self._callbacks]
+        self._audience.mark()
         self._open = on
-
-    def _follow_callbacks(self, states: list[dict[str, Any]]) -> None:
-        """Know what the first worker's callbacks know, in case that another has to take its place."""
-        for callback, state in zip(self.job.callbacks, states, strict=False):
-            if callback not in self._callbacks:
-                callback.load_state_dict(state)
 
     def _to_go_on_with(self) -> bool:
         """Whether ``max_steps`` ended the run in the middle of an epoch."""
@@ -380,23 +336,13 @@ class Run:
         return self.job.max_steps is not None and self.step >= self.job.max_steps
 
     def _tell(self, event: str, *details: Any) -> None:
-        for callback in self._callbacks:
-            getattr(callback, event)(self, *details)
-
-    def _settle(self) -> None:
-        """Close the books of the steps so far; they are the same on every worker."""
-        for epoch, books in self._entries:
-            for start, rows, total, count in books if isinstance(books, list) else books.tolist():
-                self.ledger.add([(epoch, int(start), int(start + rows))])
-                self._settled = self._settled.plus(Mean(float(total), float(count)))
-        self._settled_numbers.add(self._pending_numbers.on_host())
-        self._entries, self._pending, self._pending_numbers = [], Mean(), Numbers()
+        self._audience.tell(self, event, *details)
 
     def _save_checkpoint(self) -> None:
         saving = self.job.saving
         if saving is None or self._saved == self._place() or self._closed_early:
             return
-        self._settle()
+        self._account.settle()
         path = checkpoint.step_folder(saving.folder, self.step)
         if self.world.rank == 0:
             self._hear_of_checkpoint(wait=True)
@@ -431,14 +377,12 @@ class Run:
         return {
             **self._place(),
             "first_epoch": self.first_epoch,
-            "loss": [self._settled.total, self._settled.count],
-            "numbers": {name: [mean.total, mean.count] for name, mean in self._settled_numbers.items()},
+            **self._account.to_dict(),
             "history": self.history,
             "validations": self.validations,
             "validated": self._validated,
-            "ledger": self.ledger.to_dict(),
             "times": self.times[-TIMES_KEPT:],
-            "callbacks": [[type(callback).__name__, callback.state_dict()] for callback in self.job.callbacks],
+            "callbacks": self._audience.to_list(),
             "signature": {**self.job.signature, "seed": self.job.seed},
         }
 
@@ -453,26 +397,14 @@ class Run:
     def _go_to(self, position: dict[str, Any], *, with_callbacks: bool) -> None:
         self.epoch, self.epoch_step = position["epoch"], position["epoch_step"]
         self.step, self._over = position["step"], position["over"]
-        self._settled = Mean(*position["loss"])
-        self._settled_numbers = Numbers({name: Mean(*pair) for name, pair in position.get("numbers", {}).items()})
+        self._account = Account.from_dict(position)
         self.history = position["history"]
         self.validations = position.get("validations", [])
-        self.ledger = Ledger.from_dict(position["ledger"])
         self.times = [EpochTimes(*each) for each in position.get("times", ())]
         self._validated = position.get("validated")
-        self._entries, self._pending, self._pending_numbers = [], Mean(), Numbers()
         self.first_epoch = position["first_epoch"]
         if with_callbacks:
-            self._restore_callbacks(position["callbacks"])
-
-    def _restore_callbacks(self, saved: list[tuple[str, dict[str, Any]]]) -> None:
-        """Give each callback its own state: of its class, in order."""
-        left = list(saved)
-        for callback in self.job.callbacks:
-            match = next((entry for entry in left if entry[0] == type(callback).__name__), None)
-            if match is not None:
-                left.remove(match)
-                callback.load_state_dict(match[1])
+            self._audience.load(position["callbacks"])
 
     def _check_signature(self, path: Place, saved: dict[str, Any]) -> None:
         ours = {**self.job.signature, "seed": self.job.seed}
@@ -505,7 +437,7 @@ class Run:
                 step=self.epoch_step,
                 steps=self.steps_per_epoch,
                 rows_per_s=self._rows_read / max(1e-9, time.monotonic() - self._epoch_began),
-                loss=self._settled.plus(self._pending).value,
+                loss=self._account.running_loss,
                 logs=self.logs if epoch_over else {},
                 epoch_over=epoch_over,
                 stragglers=tuple(stragglers(self._last_times())) if epoch_over else (),
@@ -518,20 +450,3 @@ def _first_row(batch: Batch) -> Any:
     if not all(map(rows.has_rows, tree.leaves(inputs))):
         return None
     return tree.map_leaves(lambda leaf: copy.deepcopy(leaf[:1]), inputs)
-
-
-def _overrides(callback: Callback, hook: str) -> bool:
-    return getattr(type(callback), hook) is not getattr(Callback, hook)
-
-
-def _travelling(callback: Callback) -> dict[str, Any]:
-    """The attributes that can go home; one that cannot must not cost the whole run."""
-    attributes = {}
-    for name, value in vars(callback).items():
-        try:
-            pickling.dumps(value, name)
-        except UnpicklableError as error:
-            warnings.warn(f"{type(callback).__name__}.{name} stays on its worker: {error}", stacklevel=2)
-        else:
-            attributes[name] = value
-    return attributes
