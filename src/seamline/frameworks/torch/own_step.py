@@ -103,8 +103,9 @@ def read(returned: Any, name: str) -> tuple[torch.Tensor, dict[str, Any]]:
     numbers = dict(returned) if isinstance(returned, Mapping) else {"loss": returned}
     loss = numbers.pop("loss", None)
     if not isinstance(loss, torch.Tensor):
-        what = "a dict without 'loss'" if isinstance(returned, Mapping) and loss is None else type(loss).__name__
-        raise TypeError(f"{name} returned {what if loss is not None or what[0] == 'a' else 'nothing'}; {_ADVICE}")
+        nothing_there = "a dict without 'loss'" if isinstance(returned, Mapping) else "nothing"
+        what = nothing_there if loss is None else type(loss).__name__
+        raise TypeError(f"{name} returned {what}; {_ADVICE}")
     if loss.numel() != 1:
         raise ValueError(f"the loss of {name} has shape {tuple(loss.shape)}, not one number; {_ADVICE}")
     return loss.reshape(()), {key: number_of(value, key) for key, value in numbers.items()}
