@@ -24,7 +24,9 @@ def main(name):
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "ends.json"
-        ray.init(num_cpus=3, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False)
+        ray.init(
+            address="local", num_cpus=3, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False
+        )
         TorchTrainer(
             work,
             train_loop_config={"name": name, "path": sys.path, "file": str(file)},
