@@ -133,6 +133,7 @@ def test_what_cannot_be_gone_on_from(tmp_path, trained):
     with pytest.raises(CheckpointError, match="is a saved model, not a checkpoint; use load to start from it"):
         make().load_checkpoint(tmp_path / "model")
     (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").touch()
     with pytest.raises(CheckpointError, match="exists and was not saved by Seamline; choose another path"):
         trained.save_checkpoint(tmp_path / "mine")
     trained.save_checkpoint(tmp_path / "left")

@@ -310,29 +310,6 @@ class Estimator(HandingOn):
         """The model with the weights learned so far."""
         return self._library.model(self._trained_recipe())
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save what was learned as safetensors and JSON; an earlier save at ``path`` is replaced."""
-        if not hasattr(self, "state_"):
-            raise SeamlineError("nothing to save yet; call fit or load first")
-        target = place.at(path)
-        if not place.keeper(target).is_free(checkpoint.CARD):
-            raise CheckpointError(f"{target} exists and was not saved by Seamline; choose another path")
-        records = {name: getattr(self, f"{name}_", []) for name in ("history", "validations")}
-        card = {"kind": "model", "framework": self.framework, **records}
-        checkpoint.write_folder(target, partial(self._library.write, self._current_state()), card=card)
-
-    def load(self, path: str | os.PathLike[str]) -> Estimator:
-        """Take over weights and optimizer from a save or a checkpoint, and return ``self``."""
-        folder = place.at(path)
-        card = checkpoint.read_card(folder)
-        if card["framework"] != self.framework:
-            raise CheckpointError(f"{folder} was saved by {card['framework']}, this estimator is of {self.framework}")
-        with checkpoint.opened(folder) as files:
-            self._learn(self._library.read(files))
-        self.history_, self.validations_ = card.get("history", []), card.get("validations", [])
-        self._start_from = self._end = None
-        return self
-
     @property
     def _library(self) -> Framework:
         return registry.framework(self.framework)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,6 +33,7 @@ class HandingOn:
     history_: list[dict[str, float]]
     validations_: list[dict[str, float]]
     ledger_: Ledger
+    state_: State
     _start_from: Place | None = None
     """A checkpoint that the next ``fit`` goes on from."""
     _end: End | None = None
@@ -68,6 +72,21 @@ class HandingOn:
             options["input_sample"] = self._sample()
         return registry.inference(self.framework).optimize(self.get_model(), data, **options)
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save what was learned as safetensors and JSON; an earlier save at ``path`` is replaced."""
+        if not hasattr(self, "state_"):
+            raise SeamlineError("nothing to save yet; call fit or load first")
+        records = {name: getattr(self, f"{name}_", []) for name in ("history", "validations")}
+        self._write(path, partial(self._library.write, self._current_state()), {"kind": "model", **records})
+
+    def load(self: Self, path: str | os.PathLike[str]) -> Self:
+        """Take over weights and optimizer from a save or a checkpoint, and return ``self``."""
+        with self._read(path) as (card, files):
+            self._learn(self._library.read(files))
+        self.history_, self.validations_ = card.get("history", []), card.get("validations", [])
+        self._start_from = self._end = None
+        return self
+
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Save where the last ``fit`` ended, to the step: ``load_checkpoint`` and ``fit`` go on from there.
 
@@ -75,16 +94,14 @@ class HandingOn:
         """
         if self._end is None:
             raise SeamlineError("nothing to go on from; a checkpoint is of a fit, so call fit first")
-        end, target = self._end, place.at(path)
+        end = self._end
         state = self._current_state() if end.state is None else end.state
 
         def fill(folder: Path) -> None:
             self._library.write(state, folder)
             (folder / POSITION).write_text(json.dumps(end.position))
 
-        if not place.keeper(target).is_free(checkpoint.CARD):
-            raise CheckpointError(f"{target} exists and was not saved by Seamline; choose another path")
-        checkpoint.write_folder(target, fill, card={"kind": "checkpoint", "framework": self.framework})
+        self._write(path, fill, {"kind": "checkpoint"})
 
     def load_checkpoint(self: Self, path: str | os.PathLike[str]) -> Self:
         """Take over a run from a checkpoint, and return ``self``: the next ``fit`` goes on from its very step.
@@ -92,20 +109,32 @@ class HandingOn:
         That ``fit`` has to be told the same data, batch size, seed and ``epochs`` as the one that was left. ``load``
         takes over the model alone, and a ``fit`` after it begins an epoch.
         """
-        folder = place.at(path)
-        card = checkpoint.read_card(folder)
-        if card["framework"] != self.framework:
-            raise CheckpointError(f"{folder} was saved by {card['framework']}, this estimator is of {self.framework}")
-        if card["kind"] != "checkpoint":
-            raise CheckpointError(f"{folder} is a saved model, not a checkpoint; use load to start from it")
-        with checkpoint.opened(folder) as files:
+        with self._read(path) as (card, files):
+            if card["kind"] != "checkpoint":
+                raise CheckpointError(f"{path} is a saved model, not a checkpoint; use load to start from it")
             position = json.loads((files / POSITION).read_text())
             self._learn(self._library.read(files))
         self.history_ = position["history"]
         self.validations_ = position.get("validations", [])
         self.ledger_ = Ledger.from_dict(position["ledger"])
-        self._start_from, self._end = folder, End(position)
+        self._start_from, self._end = place.at(path), End(position)
         return self
+
+    def _write(self, path: str | os.PathLike[str], fill: Callable[[Path], None], card: dict[str, Any]) -> None:
+        target = place.at(path)
+        if not place.keeper(target).is_free(checkpoint.CARD):
+            raise CheckpointError(f"{target} exists and was not saved by Seamline; choose another path")
+        checkpoint.write_folder(target, fill, card={"framework": self.framework, **card})
+
+    @contextlib.contextmanager
+    def _read(self, path: str | os.PathLike[str]) -> Iterator[tuple[dict[str, Any], Path]]:
+        """The card of what was saved, and its files."""
+        folder = place.at(path)
+        card = checkpoint.read_card(folder)
+        if card["framework"] != self.framework:
+            raise CheckpointError(f"{folder} was saved by {card['framework']}, this estimator is of {self.framework}")
+        with checkpoint.opened(folder) as files:
+            yield card, files
 
     def _sample(self) -> Any:
         return None if self._end is None else self._end.sample
