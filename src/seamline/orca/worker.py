@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -26,19 +27,24 @@ def fit(world: World, feed: Feed, *, framework: str, recipe: Recipe, job: Job) -
             library = registry.framework(framework)
         held = Held()
         while True:
-            try:
-                return _fit_among(world, feed, library, recipe, job, held)
-            except PeerLostError:
-                world.renew()  # where peers are replaced; else this is the end
+            outcome = _fit_among(world, feed, library, recipe, job, held)
+            if outcome is not None:
+                return outcome
+            gc.collect()  # connections end with the last object that knows them, and tell those who still wait there
+            world.renew()  # where peers are replaced; else this is the end
 
 
-def _fit_among(world: World, feed: Feed, library: Framework, recipe: Recipe, job: Job, held: Held) -> Outcome:
-    with library.join(world, recipe.tuning) as peers:
-        strike(job.faults, "join", world.rank, 0, job.attempt + world.generation)
-        validation = feed.validation and met(feed.validation, peers)
-        outcome = library.fit(recipe, Feed(met(feed.train, peers), validation), job, peers, held)
-        peers.all_gather("done")  # nobody leaves while another may still need help, or never come
-        return outcome
+def _fit_among(world: World, feed: Feed, library: Framework, recipe: Recipe, job: Job, held: Held) -> Outcome | None:
+    """What becomes of a run among these peers; nothing if one of them was lost."""
+    try:
+        with library.join(world, recipe.tuning) as peers:
+            strike(job.faults, "join", world.rank, 0, job.attempt + world.generation)
+            validation = feed.validation and met(feed.validation, peers)
+            outcome = library.fit(recipe, Feed(met(feed.train, peers), validation), job, peers, held)
+            peers.all_gather("done")  # nobody leaves while another may still need help, or never come
+            return outcome
+    except PeerLostError:
+        return None
 
 
 def evaluate(world: World, shard: Shard, *, framework: str, recipe: Recipe) -> dict[str, float]:

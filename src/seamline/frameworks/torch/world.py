@@ -90,16 +90,32 @@ def join(world: World, device: str) -> Iterator[TorchWorld]:
         yield ours
         return
     backend = "gloo" if ours.device.type == "cpu" else "cpu:gloo,cuda:nccl"
+    store = _meet(world)
+    before = _connections()
     with _interface_of(world.host):
-        dist.init_process_group(backend, store=_meet(world), rank=world.rank, world_size=world.size)
+        dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size)
+    to_peers = _connections() - before
     try:
         yield ours
-    except RuntimeError as error:
-        if _GLOO in str(error) or isinstance(error, dist.DistError):
+    except BaseException as error:
+        _hang_up(to_peers)
+        if isinstance(error, RuntimeError) and (_GLOO in str(error) or isinstance(error, dist.DistError)):
             raise PeerLostError(f"worker {world.rank} lost a peer: {error}") from error
         raise
     finally:
         dist.destroy_process_group()
+
+
+def _connections() -> set[int]:
+    known = psutil.Process().net_connections("tcp")
+    return {connection.fd for connection in known if connection.status == psutil.CONN_ESTABLISHED}
+
+
+def _hang_up(descriptors: set[int]) -> None:
+    """Let peers that wait for this worker hear that it is gone: torch may hold connections longer than the group."""
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 def choose_device(world: World, wish: str) -> torch.device:
