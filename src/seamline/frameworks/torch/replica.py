@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from inspect import signature
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.distributed_c10d import _get_default_group
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.nn.parallel import DistributedDataParallel
 
 from seamline.core.clock import gathered, shared
@@ -127,11 +127,32 @@ def share_buffers(model: nn.Module, world: TorchWorld) -> None:
     _share(model.buffers(), world)
 
 
+@torch.no_grad()
 def _share(tensors: Iterable[torch.Tensor], world: TorchWorld) -> None:
-    several = [tensor.detach() for tensor in tensors if tensor.numel()]
-    if world.size > 1 and several:
-        with world.clock.communicating(shared(sum(tensor.nbytes for tensor in several), world.size)):
-            dist._broadcast_coalesced(_get_default_group(), several, _TOGETHER_BYTES, 0)  # type: ignore[attr-defined]
+    """The first worker's values on every worker.
+
+    Written out, because ``torch.distributed._broadcast_coalesced`` lets no other thread of the process run while it
+    waits, and one of them tells the driver that it does.
+    """
+    for together in _parcels(tensors) if world.size > 1 else ():
+        flat = _flatten_dense_tensors(together)  # type: ignore[no-untyped-call]
+        with world.clock.communicating(shared(flat.nbytes, world.size)):
+            dist.broadcast(flat, 0)
+        if world.rank != 0:
+            parts = _unflatten_dense_tensors(flat, together)  # type: ignore[no-untyped-call]
+            for tensor, received in zip(together, parts, strict=True):
+                tensor.copy_(received)
+
+
+def _parcels(tensors: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Tensors of one type that can travel together, in one order on every worker."""
+    kinds: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
+    for tensor in tensors:
+        parcel = kinds.setdefault((tensor.dtype, tensor.device), [])
+        parcel.append(tensor.detach())
+        if sum(each.nbytes for each in parcel) > _TOGETHER_BYTES:
+            yield kinds.pop((tensor.dtype, tensor.device))
+    yield from kinds.values()
 
 
 def reached(tensors: Iterable[torch.Tensor]) -> set[int]:
