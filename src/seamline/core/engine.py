@@ -43,10 +43,6 @@ class Engine(Protocol):
 
     name: str
 
-    def warm_up(self, size: int) -> None:
-        """Begin what ``size`` workers will need, while their driver still prepares their work; returns at once."""
-        ...
-
     def run(
         self,
         task: Callable[[World, Shard], Result],

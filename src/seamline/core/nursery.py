@@ -165,10 +165,6 @@ class _Nurseries:
                     "does this: try fewer workers); the next run starts another"
                 ) from error
 
-    def prepare(self, variables: dict[str, str]) -> None:
-        with self._choosing:
-            self._of(variables)
-
     def _of(self, variables: dict[str, str]) -> Nursery:
         """The one for processes with these variables."""
         large = [name for name in _WORTH_SHARING if name in sys.modules]
@@ -199,19 +195,10 @@ def start(module: str, settings: dict[str, Any], fds: Mapping[str, int], variabl
     It has the variables, modules, folder and paths of this process; what this one has imported of the large libraries
     is there already.
     """
-    return _nurseries().start(module, settings, fds, variables)
-
-
-def prepare(variables: dict[str, str]) -> None:
-    """Let the nursery begin to import what processes with these variables will have; nobody waits for it."""
-    _nurseries().prepare(variables)
-
-
-def _nurseries() -> _Nurseries:
     global _here
     if _here is None or not _here.ours:
         _here = _Nurseries()
-    return _here
+    return _here.start(module, settings, fds, variables)
 
 
 def main() -> None:

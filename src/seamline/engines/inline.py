@@ -40,9 +40,6 @@ class InlineEngine:
 
     name = "inline"
 
-    def warm_up(self, size: int) -> None:
-        """There is nothing to begin early."""
-
     def run(
         self,
         task: Callable[[World, Shard], Result],

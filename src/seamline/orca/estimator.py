@@ -30,7 +30,7 @@ from seamline.orca import worker
 from seamline.orca.crew import Crew, Growth
 from seamline.orca.feeding import READING_BATCH, FedAgain, fed_again, feeds, to_read
 from seamline.orca.handing_on import HandingOn
-from seamline.orca.launching import launch, persevere, warm_up, workers_of_context
+from seamline.orca.launching import launch, persevere, workers_of_context
 from seamline.orca.profile import Profile
 from seamline.orca.progress import display
 from seamline.orca.weighing import weighed, weighting
@@ -164,8 +164,6 @@ class Estimator(HandingOn):
             raise ValueError("validate_every= needs validation_data= to validate with")
         if isinstance(data, list) and not all(isinstance(each, (str, os.PathLike)) for each in data):
             raise TypeError("a list means several inputs and no targets; to learn, give a tuple (x, y)")
-        size = crew.size()
-        warm_up(size)
         self._library.check(self.recipe, to_train=True)
         weights = weighting(self.recipe, class_weight, sample_weight, weight_col)
         data = weighed(data, sample_weight)
@@ -175,7 +173,7 @@ class Estimator(HandingOn):
         reading = Reading(batch_size=batch_size, shuffle=shuffle, seed=seed, **self._reading(memory, cache_dir))
         with ExitStack() as aside:
             feed = partial(feeds, data, validation_data, columns, reading, deterministic=deterministic, aside=aside)
-            fed, signature = feed(workers=size)
+            fed, signature = feed(workers=crew.size())
             job = Job(
                 epochs=epochs,
                 first_epoch=self._epochs_trained(),

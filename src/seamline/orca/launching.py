@@ -42,12 +42,6 @@ def launch(
             raise
 
 
-def warm_up(workers: int) -> None:
-    """Let so many workers begin to start, while their work is prepared."""
-    with _engine(workers) as engine:
-        engine.warm_up(workers)
-
-
 @contextlib.contextmanager
 def _engine(workers: int) -> Iterator[Engine]:
     context = OrcaContext.current()

@@ -21,7 +21,7 @@ from seamline.core.engine import Block as Bytes
 from seamline.core.engine import Item, Listener, Replace, Result, Shard, Value
 from seamline.core.errors import RunTimeoutError, WorkerError, WorkerLostError
 from seamline.core.failure import lost, restored
-from seamline.core.nursery import Child, prepare, start
+from seamline.core.nursery import Child, start
 from seamline.core.output import Output, Teller, print_with_rank
 from seamline.core.world import World
 from seamline.engines.local.block import Block, Place
@@ -65,9 +65,6 @@ class LocalEngine:
         self._pool = Pool(machine.cores().count, threads or 1, tell)
         self._broadcasts: list[LocalBroadcast[Any]] = []
         weakref.finalize(self, _give_back, self._pool, self._broadcasts)
-
-    def warm_up(self, size: int) -> None:
-        prepare(self._variables(size))
 
     def run(
         self,

@@ -59,9 +59,6 @@ class RayEngine:
         self._timeout_s = timeout_s
         self._broadcasts: list[RayBroadcast[Any]] = []
 
-    def warm_up(self, size: int) -> None:
-        """There is nothing to begin early."""
-
     def run(
         self,
         task: Callable[[World, Shard], Result],

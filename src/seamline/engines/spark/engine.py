@@ -80,9 +80,6 @@ class SparkEngine:
                 self._ours = True
         return self._session
 
-    def warm_up(self, size: int) -> None:
-        """There is nothing to begin early."""
-
     def run(
         self,
         task: Callable[[World, Shard], Result],
