@@ -149,9 +149,10 @@ class Estimator(HandingOn):
         ``checkpoint`` is a number of steps or a ``CheckpointPolicy``.
         With ``deterministic=True`` the weights are the same bits whatever the number of workers: every batch is cut for
         8 logical workers, or as many as are given, which real ones compute on one thread each.
-        When a worker is lost the run starts again from its newest checkpoint, as often as ``retry`` allows: a number or
-        a ``RetryPolicy``. Workers that wait for another for ``timeout_s`` seconds end in ``HangError``, which says for
-        whom and what each was doing. ``faults`` of ``seamline.testing.faults`` try that out.
+        When a worker is lost another takes its place, or the run starts again from its newest checkpoint where the
+        engine cannot replace one alone, as often as ``retry`` allows: a number or a ``RetryPolicy``. Workers that wait
+        for another for ``timeout_s`` seconds end in ``HangError``, which says for whom and what each was doing.
+        ``faults`` of ``seamline.testing.faults`` try that out.
         ``validate_every`` steps there is a validation within the epoch too; ``validations_`` has them all.
         Rows count differently in training by ``sample_weight``, an array beside arrays, by ``weight_col``, a column of
         a table, and by ``class_weight={0: 1.0, 1: 5.0}``, which multiply. The loss is the sum of weight times loss over
