@@ -156,6 +156,7 @@ def train_by_hand(world, rows, size):
                 loss = nn.functional.cross_entropy(parallel(rows[0][part]), rows[1][part])
                 loss.backward()
                 optimizer.step()
+        ours.all_gather("done")  # the first worker holds the store, and must not leave while others may need it
         return model.state_dict()
 
 
@@ -163,7 +164,7 @@ def train_by_hand(world, rows, size):
 def test_timing_changes_no_bit(workers):
     rows = make_rows(96)
     est = make_estimator(make_normalising())
-    est.fit(rows, epochs=2, batch_size=12, shuffle=False, workers=workers, verbose=0)
+    est.fit(rows, epochs=2, batch_size=12, shuffle=False, workers=workers, verbose=0, timeout_s=20)
     with contextlib.closing(registry.engine("inline" if workers == 1 else "local")) as engine:
         by_hand = engine.run(functools.partial(train_by_hand, size=12), [rows] * workers)[0]
     assert est.state_["model"].keys() == by_hand.keys()
