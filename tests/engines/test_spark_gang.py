@@ -72,6 +72,8 @@ def test_a_lost_task_is_the_cause_of_what_its_peers_report_before(join, gang):
 def test_a_result_that_arrives_after_the_news_of_its_workers_end_counts(join, gang):
     for rank in range(2):
         keeper, worker = join(Role.KEEPER, rank), join(Role.WORKER, rank)
+        for _ in range(2):
+            worker.receive()  # its work: a connection that ends with something unread ends at once, in both directions
         keeper.send(Kind.EXITED, Packet.of(0, "the exit code"))
         keeper.close()
         worker.send(Kind.DONE, Packet.of(rank * 10, "the result"))

@@ -14,7 +14,11 @@ from tests.orca.networks import assert_same_weights, make_network, make_rows
 def train(engine, monkeypatch):
     """Two workers on this engine, with everything that could make a difference: dropout, momentum, a shuffled order."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(estimator, "launch", lambda task, shards, listen=None: engine.run(task, shards, listen=listen))
+
+    def launch(task, shards, listen=None, replace=None):
+        return engine.run(task, shards, listen=listen, replace=replace)
+
+    monkeypatch.setattr(estimator, "launch", launch)
     model = make_network(dropout=0.3)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     return Estimator.from_torch(model=model, optimizer=optimizer, loss=nn.CrossEntropyLoss()).fit(

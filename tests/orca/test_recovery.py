@@ -147,8 +147,9 @@ def test_a_run_that_stops_in_the_middle_of_an_epoch_closes_it_once():
 
 
 def test_among_several_workers_the_one_that_is_furthest_is_followed():
-    calm = train(workers=3, deterministic=4)
-    disturbed = train(Kill(rank=2, step=7), Kill(rank=0, step=STEPS + 1, attempt=1), workers=3, deterministic=4)
+    calm = train(workers=4, deterministic=4)  # of four, one has no connection to the lost one in use
+    faults = [Kill(rank=3, step=7), Kill(rank=0, step=STEPS + 1, attempt=1)]
+    disturbed = train(*faults, workers=4, deterministic=4, timeout_s=30)
     assert_as_undisturbed(disturbed, calm)
 
 
