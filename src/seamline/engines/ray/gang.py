@@ -141,11 +141,13 @@ class Gang:
     def _another(self, rank: int) -> Any:
         """A process in the place of one that was lost, unless that went with its node."""
         assert self._group is not None
-        if placement_group_table(self._group)["state"] != "CREATED":
-            return None
         another = self._actor(rank, self._group)
-        if ray.wait([another.ready.remote()], timeout=_REPLACED_WITHIN_S)[0]:
-            return another
+        ready = another.ready.remote()
+        end = time.monotonic() + _REPLACED_WITHIN_S
+        while time.monotonic() < end and placement_group_table(self._group)["state"] == "CREATED":
+            self._cluster.check_alive()
+            if ray.wait([ready], timeout=_LOOK_EVERY_S / 5)[0]:
+                return another
         ray.kill(another, no_restart=True)
         return None
 
