@@ -30,7 +30,7 @@ def fit(world: World, feed: Feed, *, framework: str, recipe: Recipe, job: Job) -
             outcome = _fit_among(world, feed, library, recipe, job, held)
             if outcome is not None:
                 return outcome
-            gc.collect()  # connections end with the last object that knows them, and tell those who still wait there
+            gc.collect()  # hooks of the replica that was lost with its peers
             world.renew()  # where peers are replaced; else this is the end
 
 

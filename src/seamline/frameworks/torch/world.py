@@ -23,6 +23,11 @@ from seamline.core.world import World
 T = TypeVar("T")
 
 _MEET_WITHIN = timedelta(seconds=120)
+_left: list[Any] = []
+"""The group of the run before. Its end waits for its threads, with Python's lock if a DistributedDataParallel was the
+last to know it, and they may need that lock to let go of their last tensors: it ends when those are long gone."""
+_broken: list[Any] = []
+"""Groups that lost a member: their threads may wait for ever, so they never end."""
 _GLOO = "/gloo/transport/"
 """The file that gloo names when a connection ends."""
 
@@ -90,15 +95,19 @@ def join(world: World, device: str) -> Iterator[TorchWorld]:
         yield ours
         return
     backend = "gloo" if ours.device.type == "cpu" else "cpu:gloo,cuda:nccl"
+    _left.clear()
     store = _meet(world)
     before = _connections()
     with _interface_of(world.host):
         dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size)
     to_peers = _connections() - before
+    group = dist.group.WORLD
     try:
         yield ours
+        _left.append(group)
     except BaseException as error:
         _hang_up(to_peers)
+        _broken.append(group)
         if isinstance(error, RuntimeError) and (_GLOO in str(error) or isinstance(error, dist.DistError)):
             raise PeerLostError(f"worker {world.rank} lost a peer: {error}") from error
         raise
@@ -112,7 +121,7 @@ def _connections() -> set[int]:
 
 
 def _hang_up(descriptors: set[int]) -> None:
-    """Let peers that wait for this worker hear that it is gone: torch may hold connections longer than the group."""
+    """Let peers that wait for this worker hear that it is gone."""
     for descriptor in descriptors:
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
             connection.shutdown(socket.SHUT_RDWR)
