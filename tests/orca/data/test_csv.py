@@ -12,6 +12,7 @@ import pytest
 
 from seamline.core.errors import ColumnError
 from seamline.orca.data import BadRowError, DroppedRowsWarning, MixedSchemasError, read_csv
+from seamline.orca.data.csv import _as_many_threads_as_others
 from seamline.orca.data.delimited import Delimited
 from seamline.orca.data.files import find_files
 
@@ -59,6 +60,22 @@ def test_files_of_random_rows_are_read_as_pandas_reads_them(tmp_path, seed):
         for number in range(200):
             writer.writerow([number, chance.choice(words), chance.choice(words)])
     assert_as_pandas(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("last", ["1", "x", "", "0.5"])
+def test_a_file_that_pandas_shares_among_threads_is_read_as_pandas_reads_it(tmp_path, last):
+    rows = "".join(f"{number},{number / 7},word {number % 5}\n" for number in range(250_000))
+    path = write(tmp_path / "a.csv", "a,b,c\n" + rows + f"{last},1,x\n")
+    assert path.stat().st_size > 5 << 20, "pandas reads smaller files with one thread"
+    assert_as_pandas(path, shards=(1, 2))
+
+
+def test_pandas_keeps_to_the_threads_of_its_worker(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    with _as_many_threads_as_others():
+        assert pd.get_option("mode.max_threads") == 3
+    with pd.option_context("mode.max_threads", 2), _as_many_threads_as_others():
+        assert pd.get_option("mode.max_threads") == 2, "what the user says counts"
 
 
 def test_a_cut_that_turns_out_to_be_within_a_row_is_taken_back(tmp_path):

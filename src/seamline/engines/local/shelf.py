@@ -17,18 +17,23 @@ from seamline.engines.mapped import Left
 
 _ROOM = 1 << 40
 """Bytes that a task may fill; what it does not fill takes no memory."""
+_BOARDS = 8
+"""Pieces of memory that tasks share, at most: into one of them only one process writes at a time."""
 
 
 class Shelf:
     """Memory with a room for each of many tasks; it is given back when nothing on it is held any more."""
 
     def __init__(self) -> None:
-        fd = nameless(0)
-        self._memory = Memory.of(fd)
-        weakref.finalize(self, os.close, fd)
+        self._boards: dict[int, Memory] = {}
 
     def room(self, number: int) -> Room:
-        return Room(self._memory, number * _ROOM)
+        place, board = divmod(number, _BOARDS)
+        if board not in self._boards:
+            fd = nameless(0)
+            self._boards[board] = Memory.of(fd)
+            weakref.finalize(self, os.close, fd)
+        return Room(self._boards[board], place * _ROOM)
 
     def hold(self, left: Left) -> Left:
         """What a task has left, which keeps the memory from now on."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import io
+import os
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import IO, Any, Literal
 
@@ -25,6 +28,8 @@ from seamline.orca.data.sharing import number_of_shards
 from seamline.orca.xshards import XShards
 
 SUFFIXES = (".csv", ".tsv", ".txt")
+_THREADS = "max_threads"
+"""pandas' option in ``mode``, from 3.1 on."""
 _UNCLOSED = "EOF inside string"
 
 
@@ -66,8 +71,10 @@ class CsvReader:
 
     def read(self, piece: Piece) -> Part:
         try:
-            with piece.open() as stream:
-                return Part(piece, self._parse(stream, compression=_compression(self.options, piece.file)))
+            with piece.open() as stream, _as_many_threads_as_others():
+                whole = piece.file.path if piece.whole else None  # pandas reads large files with several threads
+                frame = self._parse(whole or stream, compression=_compression(self.options, piece.file))
+                return Part(piece, frame)
         except pd.errors.EmptyDataError:
             return Part(piece)
         except pd.errors.DtypeWarning:  # pandas guesses types block by block, which is faster if they agree
@@ -112,11 +119,11 @@ class CsvReader:
             if isinstance(name, str) and name not in there:
                 raise ColumnError.missing(name, there)
 
-    def _parse(self, stream: IO[bytes], **more: Any) -> pd.DataFrame:
+    def _parse(self, source: str | IO[bytes], **more: Any) -> pd.DataFrame:
         """By pandas; ``DtypeWarning`` if it would give a column of texts and numbers side by side."""
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.DtypeWarning)
-            frame: pd.DataFrame = pd.read_csv(stream, **{**self.options, **more})
+            frame: pd.DataFrame = pd.read_csv(source, **{**self.options, **more})
         return frame
 
     def _parse_bytes(self, data: bytes) -> pd.DataFrame:
@@ -185,6 +192,14 @@ class CsvReader:
 
     def _refused(self, rows: Sequence[Row], head: bytes, file: str, error: Exception) -> list[BadRow]:
         return bad_rows.by_trial(rows, head, self._parse_bytes, file)
+
+
+def _as_many_threads_as_others() -> AbstractContextManager[object]:
+    """Let pandas keep to the number of threads that numerical libraries are told, if they are and it can."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    if not told.isdigit() or _THREADS not in dir(pd.options.mode) or pd.get_option(f"mode.{_THREADS}") is not None:
+        return contextlib.nullcontext()
+    return pd.option_context(f"mode.{_THREADS}", int(told))
 
 
 def _others(rows: Sequence[Row], bad: Sequence[BadRow]) -> list[Row]:

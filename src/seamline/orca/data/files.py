@@ -37,6 +37,11 @@ class File:
         return self.url.removeprefix("file://")
 
     @property
+    def path(self) -> str | None:
+        """Where it is on this machine, if it is on one."""
+        return self.name if self.url.startswith("file://") else None
+
+    @property
     def suffix(self) -> str:
         """The ending that says what it holds."""
         return _data_suffix(self.url)
