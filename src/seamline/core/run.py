@@ -7,17 +7,17 @@ progress, the ledger) is here once.
 from __future__ import annotations
 
 import copy
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from seamline.core import checkpoint, fault, place, rows, tree
+from seamline.core.archive import Archive
 from seamline.core.audience import Audience
 from seamline.core.books import Account, Books
 from seamline.core.clock import Clock
-from seamline.core.errors import CheckpointError
 from seamline.core.events import Progress, Saved
 from seamline.core.framework import End, Job, Outcome, State
 from seamline.core.ledger import Ledger
@@ -25,12 +25,10 @@ from seamline.core.logical import LogicalBatch
 from seamline.core.mean import Mean
 from seamline.core.place import Place
 from seamline.core.profile import EpochTimes, pace_of, stragglers
-from seamline.core.saver import Saver
 from seamline.core.shards import Batch
 from seamline.core.trainee import Trainee
 from seamline.core.world import World
 
-POSITION = "run.json"
 REPORT_EVERY_S = 0.1
 PACES_PER_S = 8
 """Reports of all workers together on how they get on; each speaks at most twice a second."""
@@ -61,6 +59,7 @@ class Run:
         self._validated: int | None = None
         self._scores: tuple[int, dict[str, float]] | None = None
         self._trainee = trainee
+        self._archive = Archive(job, trainee)
         self._audience = Audience(job.callbacks, world.rank)
         self._account = Account()
         self._rows_read = 0
@@ -79,7 +78,6 @@ class Run:
         self._saved: dict[str, Any] | None = None
         self._left: tuple[dict[str, Any], State] | None = None
         self._sample: Any = None
-        self._saver = Saver()
         self._reported = 0.0
 
     @property
@@ -181,9 +179,8 @@ class Run:
             self._stop = any(self.world.all_gather(self._stop_wanted_now))
         if self._validation_due():
             self._validate_within_the_epoch()
-        saving = self.job.saving
         self._hear_of_checkpoint()
-        if saving and saving.policy.due_after_step(self.step):
+        if self._archive.due_after_step(self.step):
             self._save_checkpoint()
         self._report_progress()
         self._interrupted = self._stop or self._at_step_limit()
@@ -232,7 +229,7 @@ class Run:
         finished, self.epoch, self.epoch_step = self.epoch, self.epoch + 1, 0
         self._account.begin_epoch()
         self._over = self._stop
-        if self.job.saving and self.job.saving.policy.due_after_epoch(finished):
+        if self._archive.due_after_epoch(finished):
             self._save_checkpoint()
 
     def outcome(self) -> Outcome:
@@ -285,12 +282,10 @@ class Run:
     # The rest is nobody else's business.
 
     def _begin(self) -> None:
-        saving = self.job.saving
-        if not self._recovered:
-            left = checkpoint.newest(saving.folder) if saving and self.world.generation else None  # all lost at once
-            found = left or (saving and saving.resume) or self.job.start_from
-            if found:
-                self._resume(found)
+        found = None if self._recovered else self._archive.source(lost_all=self.world.generation > 0)
+        if found:
+            self._go_to(self._archive.read(found), with_callbacks=True)
+            self._saved = self._place()
         self._begun = True
         self._tell("on_fit_begin")
         self._clock.start()
@@ -339,28 +334,19 @@ class Run:
         self._audience.tell(self, event, *details)
 
     def _save_checkpoint(self) -> None:
-        saving = self.job.saving
-        if saving is None or self._saved == self._place() or self._closed_early:
+        if not self._archive.open or self._saved == self._place() or self._closed_early:
             return
         self._account.settle()
-        path = checkpoint.step_folder(saving.folder, self.step)
+        strike = partial(self._strike, "checkpoint", self.step)
         if self.world.rank == 0:
             self._hear_of_checkpoint(wait=True)
-            state, position, step = self._trainee.snapshot(), json.dumps(self._position()), self.step
-
-            def fill(folder: Path) -> None:
-                self._trainee.write(state, folder)
-                (folder / POSITION).write_text(position)
-                self._strike("checkpoint", step)
-
-            card = {"kind": "checkpoint", "framework": self._trainee.framework}
-            self._saver.save(path, fill, card, saving.policy.keep)
+            self._archive.write(self.step, self._position(), strike)
         else:
-            self._strike("checkpoint")
+            strike()
         self._saved = self._place()
 
     def _hear_of_checkpoint(self, *, wait: bool = False) -> None:
-        path = self._saver.written(wait=wait)
+        path = self._archive.written(wait=wait)
         if path is not None:
             self._tell("on_checkpoint", path)
             self.world.report(Saved(self.step))
@@ -383,16 +369,8 @@ class Run:
             "validated": self._validated,
             "times": self.times[-TIMES_KEPT:],
             "callbacks": self._audience.to_list(),
-            "signature": {**self.job.signature, "seed": self.job.seed},
+            "signature": self._archive.signature,
         }
-
-    def _resume(self, path: Place) -> None:
-        with checkpoint.opened(path) as folder:
-            position = json.loads((folder / POSITION).read_text())
-            self._check_signature(path, position["signature"])
-            self._trainee.load(self._trainee.read(folder))
-        self._go_to(position, with_callbacks=True)
-        self._saved = self._place()
 
     def _go_to(self, position: dict[str, Any], *, with_callbacks: bool) -> None:
         self.epoch, self.epoch_step = position["epoch"], position["epoch_step"]
@@ -405,15 +383,6 @@ class Run:
         self.first_epoch = position["first_epoch"]
         if with_callbacks:
             self._audience.load(position["callbacks"])
-
-    def _check_signature(self, path: Place, saved: dict[str, Any]) -> None:
-        ours = {**self.job.signature, "seed": self.job.seed}
-        for name, value in ours.items():
-            if saved.get(name, value) != value:
-                raise CheckpointError(
-                    f"{path} was made with {name}={saved[name]}, this run has {name}={value}: "
-                    "its place in the data means nothing here. Use the same value, or resume=None"
-                )
 
     def _last_times(self) -> list[EpochTimes]:
         return [each for each in self.times if each.epoch == self.epoch + 1]

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from seamline.core import checkpoint, place, registry
+from seamline.core.archive import POSITION
 from seamline.core.checkpoint import ModelDirectory
 from seamline.core.errors import CheckpointError, SeamlineError
 from seamline.core.framework import End, Framework, Recipe, State
 from seamline.core.ledger import Ledger
 from seamline.core.place import Place
-from seamline.core.run import POSITION
 
 Self = TypeVar("Self", bound="HandingOn")
 
