@@ -6,6 +6,7 @@ from torch import nn
 
 from seamline.orca import Estimator, RetryPolicy, init_orca_context, stop_orca_context
 from seamline.testing.faults import Kill, Stall
+from tests.orca.kills import KillAbove
 from tests.orca.networks import ROWS, assert_same_weights, make_network, make_rows
 
 MODES = {"local[2]": {}, "ray": {"cores": 2}}
@@ -58,3 +59,11 @@ def test_a_worker_that_stalls_is_named(cluster, tmp_path):
 
 def test_the_same_bits_with_one_worker_or_two(cluster, tmp_path):
     assert_same_weights(fit(tmp_path / "one", workers=1, deterministic=True), fit(tmp_path / "two", deterministic=True))
+
+
+@pytest.mark.parametrize("cluster", ["ray"], indirect=True)
+def test_a_ray_of_our_own_that_is_killed_is_started_again(cluster, undisturbed, tmp_path):
+    survivor = fit(tmp_path / "model", KillAbove(victim="parent", rank=0, step=6, marks=str(tmp_path)))
+    assert_same_weights(survivor, undisturbed)
+    survivor.ledger_.check(ROWS)
+    assert list(tmp_path.glob("*-killed"))
