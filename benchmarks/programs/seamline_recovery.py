@@ -85,7 +85,6 @@ def main(mode, victim):
         "program_s": min(at for worker in first for _, at in worker) - float(os.environ["LAUNCHED"]),
         "fit_s": min(at for worker in workers for _, at in worker) - began,
         "back_s": min(new) - killed,
-        "started": len(again),
     }
     print("RESULT " + json.dumps(result), flush=True)
 

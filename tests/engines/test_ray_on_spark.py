@@ -141,7 +141,7 @@ def test_training_goes_on_when_ray_is_lost_with_a_node_and_is_started_again(rays
         survivor = fit(tmp_path / "model", *kills, verbose=1)
     said = capsys.readouterr().out
     assert said.count("; another takes its place") == 1
-    assert said.count("Ray on Spark has ended (") == said.count("; the run starts again") == 1
+    assert said.count("; the run starts again") == 1
     assert {path.name for path in tmp_path.glob("*-killed")} == {f"{kill}-killed" for kill in kills}
     assert_as_calm(survivor, calm)
     assert not ray.is_initialized()

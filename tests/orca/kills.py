@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from seamline.orca import Estimator, RetryPolicy
+from seamline.orca import Estimator, OrcaContext, RetryPolicy
 from seamline.testing.faults import Kill
 from tests.orca.networks import ROWS, assert_same_weights, make_network, make_rows
 
@@ -61,6 +61,7 @@ def fit(model_dir, *faults, **options):
 
 def fit_calmly(model_dir, **options):
     """The same in processes of this machine, one thread each, and nobody disturbs it."""
+    assert OrcaContext.current() is None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         return fit(model_dir, **options)

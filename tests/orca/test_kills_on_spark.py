@@ -25,8 +25,22 @@ KILLS = [
 ]
 
 
+ALONE = {"deterministic": True, "epochs": 4}
+"""For runs whose weights are to be the same whatever the number of workers."""
+
+
 @pytest.fixture(scope="module")
-def cluster():
+def calm(tmp_path_factory):
+    return fit_calmly(tmp_path_factory.mktemp("calm"))
+
+
+@pytest.fixture(scope="module")
+def calm_alone(tmp_path_factory):
+    return fit_calmly(tmp_path_factory.mktemp("alone"), workers=1, **ALONE)
+
+
+@pytest.fixture(scope="module")
+def cluster(calm, calm_alone):
     """Two machines with room for one worker each."""
     with StandaloneCluster(workers=2, cores_per_worker=1, memory="512m") as cluster:
         spark = session({**cluster.conf, **LIGHT})
@@ -55,8 +69,7 @@ def a_node_comes_after(folder, pattern, cluster, spark):
         coming.result()
 
 
-def test_kills_of_all_kinds_cost_nothing_but_time(cluster, tmp_path, capsys):
-    calm = fit_calmly(tmp_path / "calm")
+def test_kills_of_all_kinds_cost_nothing_but_time(cluster, calm, tmp_path, capsys):
     kills = [replace(kill, marks=str(tmp_path)) for kill in KILLS]
     with a_node_comes_after(tmp_path, "node-*", *cluster):
         survivor = fit(tmp_path / "model", *kills, retry=RetryPolicy(failures=len(kills), wait_s=0), verbose=1)
@@ -81,15 +94,13 @@ class WaitAlone(Callback):
             time.sleep(0.1)  # so that the driver has heard of a checkpoint before the run is over
 
 
-def test_a_run_goes_on_with_fewer_workers_and_grows_again(cluster, tmp_path):
-    how = {"deterministic": True, "epochs": 4}
-    calm = fit_calmly(tmp_path / "calm", workers=1, **how)
+def test_a_run_goes_on_with_fewer_workers_and_grows_again(cluster, calm_alone, tmp_path):
     kill = KillAbove(victim="node", rank=1, step=6, marks=str(tmp_path))
     with a_node_comes_after(tmp_path, "*-of-1", *cluster):
-        survivor = fit(tmp_path / "model", kill, workers=(1, 2), callbacks=[WaitAlone(tmp_path)], **how)
+        survivor = fit(tmp_path / "model", kill, workers=(1, 2), callbacks=[WaitAlone(tmp_path)], **ALONE)
     done = {tuple(map(int, path.name.split("-of-"))) for path in tmp_path.glob("*-of-*")}
     alone = [step for step, size in done if size == 1]
     assert alone
     assert (min(alone) - 1, 2) in done, "it began with one worker"
     assert max(done)[1] == 2, "it has not grown again"
-    assert_as_calm(survivor, calm)
+    assert_as_calm(survivor, calm_alone)

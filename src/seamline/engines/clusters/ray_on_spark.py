@@ -30,6 +30,8 @@ from seamline.engines.ray.cluster import Cluster as RayConnection
 from seamline.engines.spark.access import access_to
 
 _DOWN_WITHIN_S = 15.0
+_END_SHOWN_WITHIN_S = 8.0
+"""How long after the loss of a worker it may take until it shows that its node, and all of Ray, went with it."""
 _REPLACED_WITHIN_S = 30.0
 """How long Spark may take to start another executor before Ray goes on with those that there are."""
 
@@ -68,7 +70,7 @@ class RayOnSpark(RayCluster):
 
         What lay in its store is lost.
         """
-        if self._nodes.alive:
+        if not self._nodes.end_within(_END_SHOWN_WITHIN_S):
             return
         while len(self._undo) > 1:  # Spark stays
             self._undo.pop()()
@@ -118,18 +120,18 @@ class _Nodes:
             self.stop()
             raise
 
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
     def check(self) -> None:
         """Raise if a node, its executor or the job has ended, and Ray with it."""
-        if not self.alive:
+        if not self._thread.is_alive():
             cause = self._failure and (self._failure.__cause__ or self._failure)
             why = str(cause).strip().splitlines()[-1] if cause else "its Spark job is over"
             raise SeamlineError(
                 f"Ray on Spark has ended ({why});\ncall stop_orca_context() and init_orca_context(...) again"
             ) from self._failure
+
+    def end_within(self, seconds: float) -> bool:
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def await_all(self) -> None:
         """Return when every executor's node has joined."""
