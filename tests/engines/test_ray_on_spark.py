@@ -7,13 +7,13 @@ import time
 import pytest
 import ray
 
-from seamline.core.errors import SeamlineError, WorkerError
+from seamline.core.errors import SeamlineError, WorkerError, WorkerLostError
 from seamline.engines.clusters.ray_on_spark import open_ray_on_spark
 from seamline.engines.clusters.spark import SparkCluster
+from seamline.orca import init_orca_context
 from seamline.testing import EngineContract
 from tests.engines.faults import (
     ENDED_WITHIN_S,
-    JVM,
     PARENT,
     Killer,
     Strike,
@@ -28,6 +28,7 @@ from tests.engines.faults import (
 from tests.engines.inventory import Inventory
 from tests.engines.spark_cluster import on_a_cluster, wait_for_slots
 from tests.engines.training import assert_learns_what_local_processes_learn
+from tests.orca.kills import KillAbove, assert_as_calm, fit, fit_calmly
 
 pytestmark = pytest.mark.slow
 
@@ -114,14 +115,10 @@ def test_a_worker_that_is_gone_is_named_and_the_others_go_too(engine, fault, wor
     assert still_running(strike.pids, within_s=2) == []
 
 
-@pytest.mark.parametrize(
-    ("victim", "words"),
-    [(PARENT, "the raylet of a Ray node has ended or was killed"), (JVM, "executor")],
-    ids=["raylet", "executor"],
-)
-def test_a_lost_node_ends_the_run_and_ray_and_opening_it_again_helps(rays, engine, victim, words, tmp_path):
-    killer = Killer(tmp_path, rank=1, which=victim)
-    with pytest.raises(SeamlineError, match=rf"(?s)Ray on Spark has ended \(.*{words}.*call stop_orca_context\(\)"):
+def test_a_lost_node_ends_the_run_and_ray_and_opening_it_again_helps(rays, engine, tmp_path):
+    killer = Killer(tmp_path, rank=1, which=PARENT)
+    words = "the raylet of a Ray node has ended or was killed"
+    with pytest.raises(WorkerLostError, match=rf"(?s)Ray on Spark has ended \({words}\);.*call stop_orca_context\(\)"):
         engine.run(note_and_wait(tmp_path), [0, 0])
     assert killer.seconds_since() < ENDED_WITHIN_S
     for use in (lambda: engine.map(abs, [1]), rays.cluster.capacity):
@@ -131,6 +128,24 @@ def test_a_lost_node_ends_the_run_and_ray_and_opening_it_again_helps(rays, engin
     noted = [pid for note in wait_for_notes(tmp_path) for pid in note[: PARENT + 1]]
     assert rays.close() == []
     assert still_running(noted, within_s=0.1) == []
+
+
+def test_training_goes_on_when_ray_is_lost_with_a_node_and_is_started_again(rays, tmp_path, capsys):
+    kills = [
+        KillAbove(victim="worker", rank=1, step=3, attempt=0, marks=str(tmp_path)),
+        KillAbove(victim="executor", rank=0, phase="checkpoint", attempt=1, marks=str(tmp_path)),
+    ]
+    calm = fit_calmly(tmp_path / "calm")
+    assert rays.close() == []
+    with init_orca_context("spark", init_ray_on_spark=True):
+        survivor = fit(tmp_path / "model", *kills, verbose=1)
+    said = capsys.readouterr().out
+    assert said.count("; another takes its place") == 1
+    assert said.count("; the run starts again") == 1
+    assert {path.name for path in tmp_path.glob("*-killed")} == {f"{kill}-killed" for kill in kills}
+    assert_as_calm(survivor, calm)
+    assert not ray.is_initialized()
+    assert "RAY_AUTH_TOKEN" not in os.environ
 
 
 PROGRAM = """

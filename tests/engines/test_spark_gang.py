@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from seamline.core.errors import WorkerError
+from seamline.core.errors import WorkerError, WorkerLostError
 from seamline.core.packet import Packet
 from seamline.engines.spark.gang import Gang
 from seamline.engines.spark.wire import Kind, Role, call
@@ -17,9 +17,18 @@ class RunningJob:
 
     ended: bool = False
     error: Exception | None = None
+    lost: bool = False
+    session_lost: str | None = None
 
     def reason(self):
         return ""
+
+
+@dataclass
+class GivenUpJob(RunningJob):
+    """A Spark job that has ended, and its tasks have not said a word."""
+
+    answer: list | None = None
 
 
 @pytest.fixture
@@ -64,9 +73,23 @@ def test_a_lost_task_is_the_cause_of_what_its_peers_report_before(join, gang):
     report = {"traceback": "PeerLostError: the connection was closed", "consequence": True, "error": None}
     workers[0].send(Kind.FAILED, Packet.of(report, "the error"))
     keepers[1].close()
-    with pytest.raises(WorkerError, match="the Spark task of worker 1 has ended without a word") as caught:
+    with pytest.raises(WorkerLostError, match="the Spark task of worker 1 has ended without a word") as caught:
         gang.serve(RunningJob(), None)
     assert caught.value.rank == 1
+
+
+def test_workers_that_were_lost_with_their_session_are_nothing_to_go_on_without(join, gang):
+    join(Role.WORKER, 0)
+    join(Role.KEEPER, 0).close()
+    with pytest.raises(WorkerError, match="the Spark task of worker 0 has ended without a word") as caught:
+        gang.serve(RunningJob(error=ConnectionRefusedError(), session_lost="the JVM has ended"), 10)
+    assert not isinstance(caught.value, WorkerLostError)
+
+
+def test_a_job_that_spark_gave_up_for_its_losses_is_a_loss(join, gang):
+    join(Role.WORKER, 0)
+    with pytest.raises(WorkerLostError, match="Spark ended the workers"):
+        gang.serve(GivenUpJob(ended=True, error=RuntimeError("lost"), lost=True), 10)
 
 
 def test_a_result_that_arrives_after_the_news_of_its_workers_end_counts(join, gang):

@@ -1,12 +1,11 @@
 """A worker killed on a cluster costs time there too: the run ends with the weights of an undisturbed one."""
 
 import pytest
-import torch
-from torch import nn
 
-from seamline.orca import Estimator, RetryPolicy, init_orca_context, stop_orca_context
+from seamline.orca import init_orca_context, stop_orca_context
 from seamline.testing.faults import Kill, Stall
-from tests.orca.networks import ROWS, assert_same_weights, make_network, make_rows
+from tests.orca.kills import KillAbove, assert_as_calm, fit, fit_calmly
+from tests.orca.networks import assert_same_weights
 
 MODES = {"local[2]": {}, "ray": {"cores": 2}}
 FAULTS = [
@@ -16,23 +15,9 @@ FAULTS = [
 ]
 
 
-def fit(model_dir, *faults, **options):
-    model = make_network(dropout=0.3)
-    estimator = Estimator.from_torch(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), lr=0.01),
-        loss=nn.CrossEntropyLoss(),
-        model_dir=model_dir,
-    )
-    settings = {"epochs": 2, "batch_size": 10, "workers": 2, "checkpoint": 4, "verbose": 0, **options}
-    return estimator.fit(make_rows(), faults=faults, retry=RetryPolicy(wait_s=0), **settings)
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")
-        return fit(tmp_path_factory.mktemp("undisturbed"))
+    return fit_calmly(tmp_path_factory.mktemp("undisturbed"))
 
 
 @pytest.fixture(scope="module", params=MODES)
@@ -46,9 +31,7 @@ def cluster(undisturbed, request):
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.phase} {fault.step}, rank {fault.rank}")
 def test_a_killed_run_goes_on_to_the_weights_of_an_undisturbed_one(cluster, undisturbed, fault, tmp_path):
-    survivor = fit(tmp_path, fault)
-    assert_same_weights(survivor, undisturbed)
-    survivor.ledger_.check(ROWS)
+    assert_as_calm(fit(tmp_path, fault), undisturbed)
 
 
 def test_a_worker_that_stalls_is_named(cluster, tmp_path):
@@ -58,3 +41,10 @@ def test_a_worker_that_stalls_is_named(cluster, tmp_path):
 
 def test_the_same_bits_with_one_worker_or_two(cluster, tmp_path):
     assert_same_weights(fit(tmp_path / "one", workers=1, deterministic=True), fit(tmp_path / "two", deterministic=True))
+
+
+@pytest.mark.parametrize("cluster", ["ray"], indirect=True)
+def test_a_ray_of_our_own_that_is_killed_is_started_again(cluster, undisturbed, tmp_path):
+    survivor = fit(tmp_path / "model", KillAbove(victim="parent", rank=0, step=6, marks=str(tmp_path)))
+    assert_as_calm(survivor, undisturbed)
+    assert list(tmp_path.glob("*-killed"))

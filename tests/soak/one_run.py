@@ -80,7 +80,8 @@ class OneRun:
         finally:
             driver.kill()
             driver.wait()
-        self.restarts += (self.folder / "said").read_text().count("the run starts again")
+        said = (self.folder / "said").read_text()
+        self.restarts += sum(map(said.count, ("the run starts again", "another takes its place")))
 
     def _wait_for_workers(self, driver, before):
         """The processes of both workers by rank, once they train; none if the driver has ended before that."""

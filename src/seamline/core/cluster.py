@@ -45,6 +45,10 @@ class Cluster(Protocol):
 
     def capacity(self) -> Capacity: ...
 
+    def mend(self) -> None:
+        """Start again what has ended of it, where a run that has lost workers would find nothing to go on with."""
+        ...
+
     def warnings(self) -> list[str]:
         """What in its settings will hurt, each with what to do."""
         ...

@@ -68,6 +68,14 @@ class OrcaContext:
         """Nodes, slots, cores and memory that there are now."""
         return self._cluster.capacity()
 
+    def has_room(self, workers: int) -> bool:
+        """Whether so many workers can run at once; on this machine they always can, if slowly."""
+        return not self._cluster.remote or workers <= self._cluster.capacity().slots
+
+    def mend(self) -> None:
+        """After a loss: start again what has ended of the cluster itself."""
+        self._cluster.mend()
+
     def default_workers(self) -> int:
         """One worker for each node, which computes with all of the node's cores."""
         return self._cluster.capacity().nodes if self._cluster.remote else 1

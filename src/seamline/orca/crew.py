@@ -13,6 +13,8 @@ from seamline.orca.context import OrcaContext
 
 _SETTLE_S = 3.0
 """How long a cluster that has lost something may take to replace it, before a run goes on with less."""
+_REPLACED_WITHIN_S = 60.0
+"""How long a run that cannot go on with less waits for another machine or executor."""
 _LOOK_EVERY_S = 0.2
 
 
@@ -45,17 +47,22 @@ class Crew:
 
     def size(self, *, patient: bool = False) -> int:
         """How many workers to start now; ``patient`` where something was lost that may come back at once."""
-        end = time.monotonic() + (_SETTLE_S if patient and self.elastic else 0.0)
-        while (found := self._room()) < self.most and time.monotonic() < end:
-            time.sleep(_LOOK_EVERY_S)
-        return found
-
-    def _room(self) -> int:
+        if patient:
+            self._await_room()
         if not self.elastic:
             return self.most
         context = OrcaContext.current()
         slots = machine.cores().count if context is None else context.capacity.slots
         return max(self.least, min(self.most, slots))
+
+    def _await_room(self) -> None:
+        """Return when there is room for all; or for the least, where nothing else has come for a while."""
+        context, began = OrcaContext.current(), time.monotonic()
+        while context is not None and not context.has_room(self.most):
+            enough = self.elastic and context.has_room(self.least)
+            if time.monotonic() - began > (_SETTLE_S if enough else _REPLACED_WITHIN_S):
+                return
+            time.sleep(_LOOK_EVERY_S)
 
 
 class Growth:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from seamline.core import registry
 from seamline.core.engine import Engine, Listener, Replace
-from seamline.core.errors import SeamlineError, WorkerError, WorkerLostError
+from seamline.core.errors import PeerLostError, SeamlineError, WorkerError, WorkerLostError
 from seamline.core.events import Note
 from seamline.core.retry import Budget, RetryPolicy
 from seamline.orca.context import OrcaContext
@@ -28,7 +28,7 @@ def launch(
 ) -> list[Any]:
     """On the active context; without one, one worker here and several in processes.
 
-    An error of ours comes out as itself.
+    An error of ours comes out as itself; but workers that have lost each other, while none has ended, are a loss.
     """
     context = OrcaContext.current()
     if context is not None:
@@ -37,6 +37,9 @@ def launch(
         try:
             return engine.run(task, shards, listen=listen, replace=replace)
         except WorkerError as error:
+            if isinstance(error.__cause__, PeerLostError):
+                lost = f"worker {error.rank} has lost the connection to a peer\n\n{error.traceback}"
+                raise WorkerLostError(error.rank, lost) from error
             if isinstance(error.__cause__, SeamlineError):
                 raise error.__cause__ from error
             raise
@@ -81,7 +84,10 @@ def persevere(attempt: Callable[[int, Replace], Result], policy: RetryPolicy, sh
                 raise
             show(0, Note(f"{_first_line(loss)}; the run starts again"))
             time.sleep(wait_s)
+            context = OrcaContext.current()
+            if context is not None:
+                context.mend()
 
 
 def _first_line(loss: WorkerLostError) -> str:
-    return loss.traceback.strip().splitlines()[0].rstrip(".")
+    return loss.traceback.strip().splitlines()[0].rstrip(".;")

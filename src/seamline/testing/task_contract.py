@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from seamline.core.engine import Engine
-from seamline.core.errors import UnpicklableError, WorkerError
+from seamline.core.errors import UnpicklableError, WorkerError, WorkerLostError
 
 
 class TaskContract:
@@ -124,7 +124,7 @@ class RemoteTaskContract(TaskContract):
                 os.kill(os.getpid(), signal.SIGKILL)
             return item
 
-        with pytest.raises(WorkerError, match=r"SIGKILL|was killed") as caught:
+        with pytest.raises(WorkerLostError, match=r"SIGKILL|was killed") as caught:
             engine.map(die, range(3), retries=1)
         assert caught.value.rank == 1
         assert (tmp_path / "tries").read_text() == "xx"

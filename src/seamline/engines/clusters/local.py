@@ -43,6 +43,9 @@ class LocalCluster:
         cores = self._cores or machine.cores().count
         return Capacity(nodes=1, slots=cores, cores_per_node=cores, memory_bytes=machine.memory_bytes())
 
+    def mend(self) -> None:
+        """A machine that is lost takes the driver with it."""
+
     def warnings(self) -> list[str]:
         return []
 

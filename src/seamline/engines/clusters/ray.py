@@ -18,17 +18,23 @@ from seamline.engines.ray.cluster import Cluster
 class RayCluster:
     """Workers as Ray actors; ``close`` undoes what was done to get the connection.
 
-    ``check`` raises where this Ray has ended; it is called before and during each run.
+    ``check`` raises where this Ray has ended; it is called before and during each run. ``mend`` starts it again then,
+    where it was started here.
     """
 
     remote = True
 
     def __init__(
-        self, origin: str, undo: Sequence[Callable[[], object]] = (), check: Callable[[], None] | None = None
+        self,
+        origin: str,
+        undo: Sequence[Callable[[], object]] = (),
+        check: Callable[[], None] | None = None,
+        mend: Callable[[], None] | None = None,
     ) -> None:
         self._origin = origin
         self._undo = list(undo)
         self._check_alive = check or (lambda: None)
+        self._start_again = mend or (lambda: None)
         self._engines: dict[int, Engine] = {}
 
     @property
@@ -65,6 +71,9 @@ class RayCluster:
             memory_bytes=min(memory, default=None),
         )
 
+    def mend(self) -> None:
+        self._start_again()
+
     def warnings(self) -> list[str]:
         return []
 
@@ -94,4 +103,4 @@ def open_ray(
             f"no Ray answers at {address}; start it there with `ray start --head`, or leave address= out"
         ) from error
     origin = "started here" if connection.ours else "connected here"
-    return RayCluster(origin, [connection.close], connection.check_alive)
+    return RayCluster(origin, [connection.close], connection.check_alive, connection.mend)

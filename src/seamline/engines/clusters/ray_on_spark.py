@@ -21,7 +21,7 @@ from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-d
 from seamline.core import machine
 from seamline.core.cluster import Cluster
 from seamline.core.engine import Engine
-from seamline.core.errors import SeamlineError
+from seamline.core.errors import SeamlineError, WorkerLostError
 from seamline.engines.clusters import ray_node
 from seamline.engines.clusters.ray import RayCluster
 from seamline.engines.clusters.ray_node import LOOK_EVERY_S, UP_WITHIN_S, Place
@@ -30,24 +30,32 @@ from seamline.engines.ray.cluster import Cluster as RayConnection
 from seamline.engines.spark.access import access_to
 
 _DOWN_WITHIN_S = 15.0
+_END_SHOWN_WITHIN_S = 8.0
+"""How long after the loss of a worker it may take until it shows that its node, and all of Ray, went with it."""
+_REPLACED_WITHIN_S = 30.0
+"""How long Spark may take to start another executor before Ray goes on with those that there are."""
 
 
 class RayOnSpark(RayCluster):
     """Ray's nodes in Spark's executors; Spark's other slots stay free for Spark's own jobs."""
 
     def __init__(self, spark: Cluster) -> None:
-        super().__init__("inside Spark", check=self._check)
+        super().__init__("inside Spark", [spark.close], self._check, self._restart)
         self._spark = spark
-        token = secrets.token_hex(32)
-        self._nodes = _Nodes(spark, token)
-        self._connection = RayConnection(self._nodes.address, None, {})
-        self._undo = [spark.close, self._nodes.stop, _speak_with(token), self._connection.close]
+        self._executors = spark.capacity().nodes
         try:
-            self._connection.connect()
-            self._nodes.await_all()
+            self._start()
         except BaseException:
             self.close()
             raise
+
+    def _start(self) -> None:
+        token = secrets.token_hex(32)
+        self._nodes = _Nodes(self._spark, token)
+        self._connection = RayConnection(self._nodes.address, None, {})
+        self._undo += [self._nodes.stop, _speak_with(token), self._connection.close]
+        self._connection.connect()
+        self._nodes.await_all()
 
     @property
     def description(self) -> str:
@@ -57,12 +65,26 @@ class RayOnSpark(RayCluster):
     def handles(self) -> Mapping[str, Any]:
         return {**self._spark.handles, **super().handles}
 
+    def _restart(self) -> None:
+        """If Ray has ended with one of its nodes, start it again in the executors, once Spark has replaced those.
+
+        What lay in its store is lost.
+        """
+        if not self._nodes.end_within(_END_SHOWN_WITHIN_S):
+            return
+        while len(self._undo) > 1:  # Spark stays
+            self._undo.pop()()
+        deadline = time.monotonic() + _REPLACED_WITHIN_S
+        while self._spark.capacity().nodes < self._executors and time.monotonic() < deadline:
+            time.sleep(LOOK_EVERY_S)
+        self._start()
+
     def _check(self) -> None:
         try:
             self._nodes.check()
-        except SeamlineError:
+        except SeamlineError as error:
             self._connection.close()  # Ray ends programs whose head does not answer for a minute
-            raise
+            raise WorkerLostError(None, str(error)) from None
 
 
 def open_ray_on_spark(*, spark: Cluster) -> RayOnSpark:
@@ -104,8 +126,12 @@ class _Nodes:
             cause = self._failure and (self._failure.__cause__ or self._failure)
             why = str(cause).strip().splitlines()[-1] if cause else "its Spark job is over"
             raise SeamlineError(
-                f"Ray on Spark has ended ({why}); call stop_orca_context() and init_orca_context(...) again"
+                f"Ray on Spark has ended ({why});\ncall stop_orca_context() and init_orca_context(...) again"
             ) from self._failure
+
+    def end_within(self, seconds: float) -> bool:
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def await_all(self) -> None:
         """Return when every executor's node has joined."""

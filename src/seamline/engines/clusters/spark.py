@@ -67,6 +67,9 @@ class SparkCluster:
             elastic=not local and self._conf("spark.dynamicAllocation.enabled", "false") == "true",
         )
 
+    def mend(self) -> None:
+        """Spark replaces its executors itself."""
+
     def warnings(self) -> list[str]:
         if not self._master.startswith(("yarn", "k8s")):
             return []

@@ -14,7 +14,7 @@ from typing import Any
 from seamline.core.blocks import produced
 from seamline.core.engine import Block as Bytes
 from seamline.core.engine import Item, Result
-from seamline.core.errors import WorkerError
+from seamline.core.errors import WorkerError, WorkerLostError
 from seamline.core.output import Stream, Teller
 from seamline.core.packet import Packet
 from seamline.engines.local.block import Block, Place
@@ -125,7 +125,7 @@ def _settle(task: _Task, answer: Future[Packet], results: list[Any]) -> _Task | 
     except ServiceLostError as error:
         if task.tries > 1:
             return _Task(task.index, task.request, task.tries - 1)
-        raise WorkerError(task.index, f"item {task.index}: {error.traceback}, the last time it was tried") from None
+        raise WorkerLostError(task.index, f"item {task.index}: {error.traceback}, the last time it was tried") from None
     except ServiceError as error:
         raise WorkerError(task.index, error.traceback) from error.__cause__
     return None

@@ -15,7 +15,7 @@ import ray
 from ray._private import ray_constants, ray_logging
 
 from seamline.core import machine
-from seamline.core.errors import SeamlineError, WorkerError
+from seamline.core.errors import SeamlineError, WorkerLostError
 from seamline.engines.guard import Guard
 from seamline.engines.ray.broadcast import forget_all
 
@@ -74,7 +74,7 @@ class Cluster:
             self._check()
         if self._raylet is None or (self._raylet.is_running() and self._raylet.status() != psutil.STATUS_ZOMBIE):
             return
-        raise WorkerError(None, "Ray's node process (raylet) has ended or was killed; start the program again")
+        raise WorkerLostError(None, "Ray's node process (raylet) has ended or was killed;\nstart the program again")
 
     def lives(self) -> bool:
         """Whether Ray can still be asked: one that has ended may keep whoever asks waiting for a minute."""
@@ -83,6 +83,12 @@ class Cluster:
         except SeamlineError:
             return False
         return ray.is_initialized()
+
+    def mend(self) -> None:
+        """Start a Ray of our own again if it has ended; what lay in its store is lost."""
+        if self.ours and not self.lives():
+            self.close()
+            self.connect()
 
     def check_room(self, workers: int, cpus_each: float) -> None:
         """Raise if the cluster could never start that many workers."""

@@ -37,14 +37,16 @@ class StandaloneCluster:
         self, workers: int = 2, cores_per_worker: int = 1, memory: str = "1g", *, start_within_s: float = 90.0
     ) -> None:
         self.workers = workers
+        self._room = ("--cores", str(cores_per_worker), "--memory", memory)
         self._memory = memory
+        self._start_within_s = start_within_s
         self._deadline = time.monotonic() + start_within_s
         self._folder = Path(tempfile.mkdtemp(prefix="seamline-spark-"))  # for this user's eyes alone
         self._secret = secrets.token_hex(32)
         self._family = Family(self._folder, _variables(self._folder))
         try:
             self.url = self._start_master()
-            self._start_workers(cores_per_worker)
+            self._await_workers([self._launch_worker(number) for number in range(workers)])
         except BaseException:
             self.stop()
             raise
@@ -65,6 +67,12 @@ class StandaloneCluster:
         """Everything that runs for the cluster at this moment, executors included."""
         return self._family.processes
 
+    def add_worker(self) -> None:
+        """One more worker like the others, as when a machine comes back; sessions that want its cores get them."""
+        self._deadline = time.monotonic() + self._start_within_s
+        self.workers += 1
+        self._await_workers([self._launch_worker(self.workers - 1)])
+
     def stop(self) -> None:
         """End everything and remove its files; twice is as good as once."""
         self._family.end()
@@ -79,13 +87,12 @@ class StandaloneCluster:
         process, told = self._launch("master", "org.apache.spark.deploy.master.Master", *_ANY_PORT)
         return self._wait_for(r"Starting Spark master at (spark://\S+)", told, process)
 
-    def _start_workers(self, cores: int) -> None:
-        started = []
-        for number in range(self.workers):
-            room = ("--cores", str(cores), "--memory", self._memory)
-            place = ("--work-dir", str(self._folder / f"work-{number}"))
-            main = "org.apache.spark.deploy.worker.Worker"
-            started.append(self._launch(f"worker-{number}", main, *_ANY_PORT, *room, *place, self.url))
+    def _launch_worker(self, number: int) -> tuple[psutil.Process, Path]:
+        place = ("--work-dir", str(self._folder / f"work-{number}"))
+        main = "org.apache.spark.deploy.worker.Worker"
+        return self._launch(f"worker-{number}", main, *_ANY_PORT, *self._room, *place, self.url)
+
+    def _await_workers(self, started: list[tuple[psutil.Process, Path]]) -> None:
         for process, told in started:
             self._wait_for(r"(Successfully registered with master)", told, process)
 

@@ -102,9 +102,7 @@ class Gang:
                 gone = isinstance(suspect, _LostError)
             nobody_else = self._first_busy() is None  # who could still tell the cause
             if suspect is not None and (time.monotonic() > deadline or nobody_else or (gone and job.error is not None)):
-                if gone:
-                    raise WorkerLostError(suspect.rank, f"{suspect.traceback}{_because(job)}")
-                raise WorkerError(suspect.rank, suspect.traceback) from suspect.__cause__
+                raise _verdict(suspect, job) from suspect.__cause__
             self._expect_all()
             if time.monotonic() > end:
                 late = ", ".join(str(rank) for rank, member in enumerate(self._members) if member.busy)
@@ -233,6 +231,14 @@ def _failure(rank: int, report: dict[str, Any]) -> WorkerError:
     failure = (_ConsequenceError if report["consequence"] else WorkerError)(rank, report["traceback"])
     failure.__cause__ = restored(report["error"])
     return failure
+
+
+def _verdict(suspect: WorkerError, job: Job) -> WorkerError:
+    """What is raised when no other cause was heard of; with its session a run has lost what it could go on with."""
+    gone = isinstance(suspect, _LostError)
+    text = f"{suspect.traceback}{_because(job)}" if gone else suspect.traceback
+    survivable = (gone or job.lost) and job.session_lost is None
+    return WorkerLostError(suspect.rank, text) if survivable else WorkerError(suspect.rank, text)
 
 
 def _told_by(job: Job) -> str:

@@ -7,6 +7,13 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
+_LOSSES = (
+    r"ExecutorLostFailure \((executor \S+ [^)]*?)\)",
+    r"(Executor heartbeat timed out[^\n]*)",
+    r"(Python worker exited unexpectedly[^\n]*)",
+)
+"""How Spark says that a process is gone."""
+
 
 class Mark(Protocol):
     """By what a session knows one job."""
@@ -53,11 +60,19 @@ class Job:
         if not self.ended:
             self._mark.cancel()
 
+    @property
+    def lost(self) -> bool:
+        """Whether Spark gave up because executors or their Python processes ended, again and again."""
+        return self.error is not None and any(re.search(pattern, str(self.error)) for pattern in _LOSSES)
+
+    @property
+    def session_lost(self) -> str | None:
+        """What happened to the session itself, without which there is nothing to go on with."""
+        return None if self.error is None else self._mark.session_lost(self.error)
+
     def reason(self) -> str:
         """Why Spark gave up, in one line and without its stack; empty if it did not."""
-        if self.error is None:
-            return ""
-        return self._mark.session_lost(self.error) or reason(str(self.error))
+        return "" if self.error is None else self.session_lost or reason(str(self.error))
 
     def _run(self) -> None:
         try:
@@ -70,9 +85,7 @@ class Job:
 def reason(text: str) -> str:
     """The sentence of a Spark error that says what happened."""
     for pattern in (
-        r"ExecutorLostFailure \((executor \S+ [^)]*?)\)",
-        r"(Executor heartbeat timed out[^\n]*)",
-        r"(Python worker exited unexpectedly[^\n]*)",
+        *_LOSSES,
         r"Most recent failure: [^\n]*?\): ([^\n]*)",
         r"(?:SparkException|Error): ([^\n]*)",
     ):

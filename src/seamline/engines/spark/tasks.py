@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from seamline.core.engine import Block, Item, Result
-from seamline.core.errors import SeamlineError, WorkerError
+from seamline.core.errors import SeamlineError, WorkerError, WorkerLostError
 from seamline.core.failure import restored
 from seamline.core.packet import Packet
 from seamline.engines.spark import slots
@@ -86,7 +86,8 @@ class _Tasks:
                 self._hear(hub)
                 for job, numbers in self._given_up(hub):
                     if tries[numbers[0]] > self._retries:
-                        raise WorkerError(numbers[0], f"Spark gave up: {job.reason()}")
+                        failure = WorkerLostError if job.lost else WorkerError
+                        raise failure(numbers[0], f"Spark gave up: {job.reason()}")
                     pending.append(numbers)
             return [self._results[number].open() for number in range(self._size)]
         finally:
@@ -120,7 +121,7 @@ class _Tasks:
             self._losses[number] += 1
             if self._losses[number] > self._retries:
                 times = "once" if self._losses[number] == 1 else f"{self._losses[number]} times"
-                raise WorkerError(
+                raise WorkerLostError(
                     number % self._size,
                     f"its process was killed or lost {times} before it had a result "
                     "(when memory runs out the system does this: try fewer tasks at a time)",
