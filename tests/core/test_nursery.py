@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -64,6 +65,25 @@ def test_each_has_its_own_variables_folder_output_and_exit_code(modules, monkeyp
     assert (second["folder"], code) == (str(modules), 0)
     assert second["parent"] == first["parent"], "both are of one nursery"
     assert second["pid"] != first["pid"]
+
+
+def test_one_thread_that_waits_hears_of_the_end_that_another_has_asked_about(modules):
+    for _ in range(30):
+        child = nursery.start("nursery_wait", {}, {}, {})
+        with ThreadPoolExecutor(2) as threads:
+            waiting = threads.submit(child.wait, 20)
+            asking = threads.submit(poll_until_ended, child)
+            os.kill(child.pid, signal.SIGKILL)
+            assert (waiting.result(), asking.result()) == (-9, -9)
+        child.stdout.close()
+        child.stderr.close()
+        child.close()
+
+
+def poll_until_ended(child):
+    while child.poll() is None:
+        pass
+    return child.returncode
 
 
 def test_forks_draw_different_random_numbers(modules):

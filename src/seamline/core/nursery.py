@@ -60,7 +60,7 @@ class Child:
     def poll(self) -> int | None:
         with self._asking:
             if self.returncode is None and self._has_ended(0):
-                said = self._status.recv(_CODE.size)
+                said = self._status.recv(_CODE.size, socket.MSG_PEEK)  # another thread may still wait for it
                 self.returncode = _CODE.unpack(said)[0] if said else -signal.SIGKILL  # the nursery was killed with it
             return self.returncode
 
