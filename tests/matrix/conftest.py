@@ -32,5 +32,5 @@ class LearnedHere:
 def learned_here():
     """Learned before any engine is opened."""
     found = LearnedHere()
-    found.by_two, found.deterministic, *map(found.by, (1, 3, 4))  # noqa: B018
+    assert len([found.by_two, found.deterministic, *map(found.by, (1, 3, 4))]) == 5
     return found

@@ -8,7 +8,7 @@ from seamline.engines.ray import RayEngine
 from seamline.orca import Estimator, init_orca_context
 from tests.data.tables import values
 from tests.matrix.contract import MatrixContract, Network, WorkersContract
-from tests.matrix.kinds import FEATURES, PIECES, ROWS, TRAVELLING
+from tests.matrix.kinds import FEATURES, PIECES, ROWS, TRAVELLING, blocks_together
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")]
 
@@ -67,4 +67,4 @@ def test_rows_keep_their_order_although_the_first_block_is_ready_last(tmp_path_f
 
     assert values(in_a_bad_order(), ["id"]).tolist() == list(range(ROWS))
     answered = Estimator.from_torch(model=Network(0.0)).predict(in_a_bad_order(), feature_cols=[FEATURES])
-    assert answered.to_pandas()["id"].tolist() == list(range(ROWS))
+    assert blocks_together(answered)["id"].tolist() == list(range(ROWS))
