@@ -115,18 +115,6 @@ def test_workers_of_the_same_spark_read_what_it_has_written(spark, table, by_two
     on_spark.ledger_.check(ROWS)
 
 
-def test_predicting_and_evaluating_keep_the_order_of_rows(table, by_two):
-    frame, (x, y) = table
-    estimator = by_two
-    inputs = {"feature_cols": [FEATURES]}
-    beside = estimator.predict(frame, **inputs).toArrow()
-    assert beside.column_names == [*frame.columns, "prediction"]
-    np.testing.assert_allclose(np.stack(beside["prediction"].to_pylist()), estimator.predict(x), atol=1e-6)
-    for workers in (1, 2):
-        scores = estimator.evaluate(frame, label_cols=["y"], workers=workers, **inputs)
-        assert scores == pytest.approx(estimator.evaluate((x, y)), abs=1e-5)
-
-
 def test_a_killed_run_resumes_to_the_weights_of_an_undisturbed_one(table, by_two, tmp_path):
     frame, _ = table
     kill = Kill(rank=1, step=ROWS // 20 + 6)

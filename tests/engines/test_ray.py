@@ -23,7 +23,6 @@ from tests.engines.faults import (
     program,
     still_running,
 )
-from tests.engines.training import assert_learns_what_local_processes_learn
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +41,6 @@ class TestRayEngine(EngineContract):
     @pytest.fixture
     def engine(self, cluster):
         return cluster
-
-
-# Same numbers
-
-
-def test_two_actors_learn_to_the_bit_what_two_local_processes_learn(cluster, monkeypatch):
-    assert_learns_what_local_processes_learn(cluster, monkeypatch)
 
 
 # What a worker is given

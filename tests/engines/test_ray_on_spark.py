@@ -27,7 +27,6 @@ from tests.engines.faults import (
 )
 from tests.engines.inventory import Inventory
 from tests.engines.spark_cluster import on_a_cluster, wait_for_slots
-from tests.engines.training import assert_learns_what_local_processes_learn
 from tests.orca.kills import KillAbove, assert_as_calm, fit, fit_calmly
 
 pytestmark = pytest.mark.slow
@@ -83,10 +82,6 @@ class TestRayOnSpark(EngineContract):
     def _program(self, engine):
         address = ray.get_runtime_context().gcs_address  # its secret is in the environment
         type(self).setup = f"from seamline.engines.ray import RayEngine; engine = RayEngine({address!r})"
-
-
-def test_two_actors_inside_spark_learn_to_the_bit_what_two_local_processes_learn(engine, monkeypatch):
-    assert_learns_what_local_processes_learn(engine, monkeypatch)
 
 
 def test_workers_are_spread_over_the_executors_and_spark_works_beside_them(rays, engine):

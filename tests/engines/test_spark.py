@@ -27,7 +27,6 @@ from tests.engines.faults import (
     wait_for_notes,
 )
 from tests.engines.spark_cluster import in_one_process, on_a_cluster
-from tests.engines.training import assert_learns_what_local_processes_learn
 
 KINDS = {"local": in_one_process, "cluster": on_a_cluster}
 
@@ -55,13 +54,6 @@ class TestSparkEngine(EngineContract):
     def _program(self, spark):
         conf = {**spark.test_conf, "spark.cores.max": "2"}
         type(self).setup = f"from seamline.engines.spark import SparkEngine; engine = SparkEngine(conf={conf!r})"
-
-
-# Same numbers
-
-
-def test_two_workers_learn_to_the_bit_what_they_learn_in_local_processes(spark, monkeypatch):
-    assert_learns_what_local_processes_learn(SparkEngine(spark), monkeypatch)
 
 
 # Room

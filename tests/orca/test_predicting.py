@@ -9,7 +9,7 @@ from torch import nn
 
 from seamline.core.errors import DataError, SeamlineError
 from seamline.nano.torch import InferenceOptimizer
-from seamline.orca import Estimator, OrcaContext, XShards, init_orca_context, stop_orca_context
+from seamline.orca import Estimator, OrcaContext, XShards, init_orca_context
 
 ROWS = 1000
 INPUTS = {"feature_cols": [["a.b", "ß", "c"]]}
@@ -107,13 +107,3 @@ def test_shards_get_columns_or_entries(table, expected):
     np.testing.assert_allclose(np.stack(frames["prediction"]), expected, atol=1e-6)
     arrays = estimator().predict(XShards.partition({"x": table[["a.b", "ß", "c"]].to_numpy()}, 3)).collect()
     np.testing.assert_allclose(np.concatenate([shard["prediction"] for shard in arrays]), expected, atol=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")
-def test_a_ray_dataset_gets_a_column(table, expected):
-    stop_orca_context()
-    with init_orca_context("ray", cores=2):
-        import ray.data
-
-        seen = estimator().predict(ray.data.from_pandas(table), **INPUTS).to_pandas().sort_values("id")
-    np.testing.assert_allclose(np.stack(seen["prediction"]), expected, atol=1e-6)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -43,7 +44,8 @@ class RayShards(ArrowShards):
         answers = Answers.of(make, self._columns, batch_rows)
         answering = carried(answer_block, answers, "the model")
         whole = {"batch_size": None, "batch_format": "pyarrow", "zero_copy_batch": True}
-        answered: Dataset = self._data.map_batches(answering, **whole)
+        answered: Dataset = Dataset.copy(self._data.map_batches(answering, **whole), _deep_copy=True)
+        answered.context.execution_options.preserve_order = True  # those of the copy, not of what the user has
         return answered
 
     def close(self) -> None:
@@ -53,8 +55,20 @@ class RayShards(ArrowShards):
 
     def _in_order(self, blocks: Any) -> list[dict[str, Any]]:
         """Blocks come in the order of the data, which their names then follow."""
-        found = [pickle.loads(row["manifest"]) for row in blocks.iter_rows()]
+        with _order_kept(blocks):
+            found = [pickle.loads(row["manifest"]) for row in blocks.iter_rows()]
         return [{**each, "part": f"part-{number:08d}"} for number, each in enumerate(found)]
+
+
+@contextlib.contextmanager
+def _order_kept(data: Dataset) -> Iterator[None]:
+    """Let blocks come in their order; by itself Ray gives those first that are ready first."""
+    options = data.context.execution_options
+    before, options.preserve_order = options.preserve_order, True
+    try:
+        yield
+    finally:
+        options.preserve_order = before
 
 
 def _write_block(write: Any, target: dict[str, Any], table: Any) -> Any:
