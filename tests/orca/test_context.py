@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from seamline.core.errors import SeamlineError
@@ -148,13 +147,9 @@ warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", F
 from seamline.core.errors import SeamlineError
 from seamline.orca import Estimator, OrcaContext, init_orca_context, stop_orca_context
 from tests.orca.networks import make_rows
-from tests.orca.test_context import trained, weights
+from tests.orca.test_context import trained
 facts = {}
 """
-
-
-def weights(estimator):
-    return [tensor.tolist() for tensor in estimator.state_["model"].values()]
 
 
 def run(program, *arguments, folder, before="", status=0):
@@ -184,9 +179,6 @@ facts["problems"] = report.problems
 where = context.engine(1).run(lambda world, shard: (os.getpid(), os.environ["OMP_NUM_THREADS"]), [0])[0]
 facts["own process"] = where[0] != os.getpid()
 facts["threads"] = where[1]
-two = trained(workers=2)
-facts["two"] = weights(two)
-facts["outputs"] = two.predict(make_rows()[0]).tolist()
 import threading
 lock = threading.Lock()
 try:
@@ -222,13 +214,6 @@ def test_one_worker_on_spark_has_a_process_and_the_cores_of_the_node(spark):
     assert spark["threads"] == os.environ.get("OMP_NUM_THREADS", "2")
 
 
-def test_spark_learns_what_this_machine_does(spark):
-    expected = trained(workers=2)
-    for ours, theirs in zip(spark["two"], weights(expected), strict=True):
-        np.testing.assert_array_equal(np.float32(ours), np.float32(theirs))
-    np.testing.assert_allclose(spark["outputs"], expected.predict(make_rows()[0]), rtol=0, atol=1e-6)
-
-
 def test_the_report_of_spark_is_readable_and_finds_nothing_wrong(spark):
     assert spark["problems"] == []
     for words in ("Spark 4", "local[2]", "2 on 1 nodes, 2 workers", "the same everywhere", "reach each other"):
@@ -255,7 +240,6 @@ facts["capacity"] = [context.capacity.nodes, context.capacity.slots, context.def
 report = context.check(workers=2)
 facts["report"] = str(report)
 facts["problems"] = report.problems
-facts["two"] = weights(trained(workers=2))
 facts["threads"] = context.engine(1).run(lambda world, shard: os.environ["OMP_NUM_THREADS"], [0])
 try:
     trained(workers=3)
@@ -283,11 +267,6 @@ def test_a_ray_context_has_an_address_and_counts_its_slots(ray):
     assert ray["address"].startswith("127.0.0.1:")
     assert ray["capacity"] == [1, 2, 1]
     assert ray["threads"] == [os.environ.get("OMP_NUM_THREADS", "2")]
-
-
-def test_ray_learns_what_this_machine_does(ray):
-    for ours, theirs in zip(ray["two"], weights(trained(workers=2)), strict=True):
-        np.testing.assert_array_equal(np.float32(ours), np.float32(theirs))
 
 
 def test_the_report_of_ray_is_readable_and_a_run_without_room_is_refused(ray):
