@@ -150,8 +150,11 @@ class Framework(Protocol):
         """Raise on the driver, before anything starts, if the recipe cannot be cooked."""
         ...
 
-    def join(self, world: World, tuning: Tuning) -> AbstractContextManager[World]:
-        """Connect this worker to its peers over the library's own transport; part from them on exit."""
+    def join(self, world: World, tuning: Tuning, patience_s: float | None) -> AbstractContextManager[World]:
+        """Connect this worker to its peers over the library's own transport; part from them on exit.
+
+        Peers that keep it waiting for longer than ``patience_s`` count as lost; ``None`` where others judge that.
+        """
         ...
 
     def fit(self, recipe: Recipe, feed: Feed, job: Job, world: World, held: Held) -> Outcome:

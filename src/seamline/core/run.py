@@ -35,6 +35,9 @@ PACES_PER_S = 8
 TIMES_KEPT = 500
 """Entries of ``Run.times`` that a checkpoint holds, so that it stays small in a long run of many workers."""
 
+_ENDING = ("_closing_again", "_closed_early", "_interrupted", "_left", "_stop")
+"""What a worker knows of the end of an epoch or of the run, and a checkpoint does not."""
+
 
 class Run:
     """Position, averages and events of a run; callbacks get it as their argument."""
@@ -204,7 +207,7 @@ class Run:
             self._save_checkpoint()
         self._account.settle()
         self.times += self.world.all_gather(self._clock.close(self.rank, self.epoch + 1, self.step))
-        if self._to_go_on_with() and self.world.rank == 0:
+        if self._to_go_on_with():
             self._left = copy.deepcopy((self._position(), self._trainee.state()))
         self.logs = self._rounded({"epoch": self.epoch + 1, **self._account.averages(), **logs})
         if not self.validations or self.validations[-1]["step"] != self.step:
@@ -216,12 +219,7 @@ class Run:
         self.history.append(self.logs)
         self._tell("on_epoch_end")
         going_on = self._to_go_on_with()
-        said = self.world.all_gather(
-            (self._stop or self._stop_wanted, self._audience.states() if self.rank == 0 else [])
-        )
-        self._open = None
-        self._stop = any(stop for stop, _ in said)
-        self._audience.follow(said[0][1])
+        self._agree(stop=self._stop or self._stop_wanted)
         self._report(epoch_over=True)
         if going_on:
             self._over = self._closed_early = True
@@ -271,20 +269,22 @@ class Run:
     def hand_over(self) -> tuple[State, dict[str, Any]]:
         """All that another worker needs to be where this one is; good until the next step."""
         self._account.settle()
-        return self._trainee.state(), {**self._position(), "closing": self._closing_again, "stop": self._stop}
+        ending = {name: getattr(self, name) for name in _ENDING}
+        return self._trainee.state(), {**self._position(), "ending": ending}
 
     def take_over(self, state: State, position: dict[str, Any]) -> None:
         self._trainee.load(state)
-        self._go_to(position, with_callbacks=not self._begun)
-        self._closing_again, self._stop, self._saved = position["closing"], position["stop"], None
-        self._recovered = True
+        self._go_to(position)
+        for name, value in position["ending"].items():
+            setattr(self, name, value)
+        self._saved, self._recovered = None, True
 
     # The rest is nobody else's business.
 
     def _begin(self) -> None:
         found = None if self._recovered else self._archive.source(lost_all=self.world.generation > 0)
         if found:
-            self._go_to(self._archive.read(found), with_callbacks=True)
+            self._go_to(self._archive.read(found))
             self._saved = self._place()
         self._begun = True
         self._tell("on_fit_begin")
@@ -312,8 +312,15 @@ class Run:
         self._can_stop_now = True
         self._tell("on_validation")
         self._can_stop_now = False
-        self._stop = any(self.world.all_gather(self._stop_wanted_now))
-        self._open, self._validated = None, self.step
+        self._agree(stop=self._stop_wanted_now)
+        self._validated = self.step
+
+    def _agree(self, *, stop: bool) -> None:
+        """Decide together whether to stop, and let everyone know what the first worker's callbacks know."""
+        said = self.world.all_gather((stop, self._audience.states() if self.rank == 0 else []))
+        self._open = None
+        self._stop = any(wanted for wanted, _ in said)
+        self._audience.follow(said[0][1])
 
     def _note_validation(self, scores: dict[str, float]) -> dict[str, float]:
         record = self._rounded({"epoch": self.epoch + 1, "step": self.step, **scores})
@@ -372,7 +379,7 @@ class Run:
             "signature": self._archive.signature,
         }
 
-    def _go_to(self, position: dict[str, Any], *, with_callbacks: bool) -> None:
+    def _go_to(self, position: dict[str, Any]) -> None:
         self.epoch, self.epoch_step = position["epoch"], position["epoch_step"]
         self.step, self._over = position["step"], position["over"]
         self._account = Account.from_dict(position)
@@ -381,8 +388,7 @@ class Run:
         self.times = [EpochTimes(*each) for each in position.get("times", ())]
         self._validated = position.get("validated")
         self.first_epoch = position["first_epoch"]
-        if with_callbacks:
-            self._audience.load(position["callbacks"])
+        self._audience.load(position["callbacks"])
 
     def _last_times(self) -> list[EpochTimes]:
         return [each for each in self.times if each.epoch == self.epoch + 1]

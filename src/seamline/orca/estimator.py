@@ -173,7 +173,8 @@ class Estimator(HandingOn):
         )
         reading = Reading(batch_size=batch_size, shuffle=shuffle, seed=seed, **self._reading(memory, cache_dir))
         with ExitStack() as aside:
-            feed = partial(feeds, data, validation_data, columns, reading, deterministic=deterministic, aside=aside)
+            given = (data, validation_data, columns, reading)
+            feed = partial(feeds, *given, most=crew.most, deterministic=deterministic, aside=aside)
             fed, signature = feed(workers=crew.size())
             job = Job(
                 epochs=epochs,

@@ -30,15 +30,17 @@ def feeds(
     reading: Reading,
     *,
     workers: int,
+    most: int,
     deterministic: bool | int,
     aside: ExitStack,
 ) -> tuple[list[Feed], dict[str, Any]]:
     """What each worker trains and validates with, and what tells whether a place in it means the same elsewhere.
 
-    What is written aside for that goes with ``aside``.
+    What is written aside for that goes with ``aside``. It has to be enough for ``most`` workers, if there are to be
+    more of them later.
     """
-    parts = _logical_workers(deterministic, workers) if deterministic else workers
-    train, signature = _to_train(registry.shards(data, columns), reading, parts, aside)
+    parts = _logical_workers(deterministic, most) if deterministic else workers
+    train, signature = _to_train(registry.shards(data, columns), reading, parts, most, aside)
     validation: Sequence[Shard | None] = [None] * workers
     if validation_data is not None:
         unweighed = replace(columns, weight=None)  # validation counts every row alike
@@ -69,7 +71,9 @@ def to_read(shards: Shards, reading: Reading, workers: int, aside: ExitStack) ->
     return shards.split(workers, replace(reading, batch_size=size, shuffle=False, every_row_in_order=True))
 
 
-def _to_train(shards: Shards, reading: Reading, workers: int, aside: ExitStack) -> tuple[list[Shard], dict[str, Any]]:
+def _to_train(
+    shards: Shards, reading: Reading, workers: int, most: int, aside: ExitStack
+) -> tuple[list[Shard], dict[str, Any]]:
     aside.callback(put_away, shards)
     if shards.batch_size and reading.batch_size and shards.batch_size != reading.batch_size:
         raise ValueError(
@@ -77,9 +81,10 @@ def _to_train(shards: Shards, reading: Reading, workers: int, aside: ExitStack) 
             "leave batch_size out, or change it where the batches are made"
         )
     size = shards.batch_size or reading.batch_size or TRAINING_BATCH
-    if size < workers:
+    needed = max(workers, most)
+    if size < needed:
         raise ValueError(
-            f"batch_size={size} is smaller than workers={workers}; every worker needs at least one row of each batch"
+            f"batch_size={size} is smaller than workers={needed}; every worker needs at least one row of each batch"
         )
     parts = shards.split(workers, replace(reading, batch_size=size))
     return parts, {"batch_size": size, "shuffle": reading.shuffle, **signature_of(shards)}

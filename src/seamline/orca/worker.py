@@ -17,6 +17,9 @@ from seamline.core.shards import Shard, met
 from seamline.core.startup import without_collecting
 from seamline.core.world import World
 
+PATIENCE_S = 1800.0
+"""How long peers that evaluate or predict may keep each other waiting."""
+
 
 def fit(world: World, feed: Feed, *, framework: str, recipe: Recipe, job: Job) -> Outcome:
     with ExitStack() as stack:
@@ -37,7 +40,7 @@ def fit(world: World, feed: Feed, *, framework: str, recipe: Recipe, job: Job) -
 def _fit_among(world: World, feed: Feed, library: Framework, recipe: Recipe, job: Job, held: Held) -> Outcome | None:
     """What becomes of a run among these peers; nothing if one of them was lost."""
     try:
-        with library.join(world, recipe.tuning) as peers:
+        with library.join(world, recipe.tuning, None) as peers:  # the driver looks at their hearts
             strike(job.faults, "join", world.rank, 0, job.attempt + world.generation)
             validation = feed.validation and met(feed.validation, peers)
             outcome = library.fit(recipe, Feed(met(feed.train, peers), validation), job, peers, held)
@@ -49,7 +52,7 @@ def _fit_among(world: World, feed: Feed, library: Framework, recipe: Recipe, job
 
 def evaluate(world: World, shard: Shard, *, framework: str, recipe: Recipe) -> dict[str, float]:
     library = registry.framework(framework)
-    with library.join(world, recipe.tuning) as peers:
+    with library.join(world, recipe.tuning, PATIENCE_S) as peers:
         return library.evaluate(recipe, met(shard, peers), peers)
 
 
@@ -61,6 +64,6 @@ def answering(framework: str, recipe: Recipe, threads: int | None) -> Callable[[
 
 def predict(world: World, shard: Shard, *, framework: str, recipe: Recipe) -> list[Part]:
     library = registry.framework(framework)
-    with library.join(world, recipe.tuning) as peers:
+    with library.join(world, recipe.tuning, PATIENCE_S) as peers:
         peers.all_gather("met")  # one that has few rows must not leave while others still connect
         return library.predict(recipe, met(shard, peers), peers)

@@ -149,6 +149,7 @@ class _Worker:
         self.failed = False
         self._lifeline = lifeline
         self._results = results
+        self._buried = False
 
     @property
     def done(self) -> bool:
@@ -173,7 +174,8 @@ class _Worker:
         try:
             return self.connection.recv_bytes().decode(), self.connection.recv_bytes()
         except (EOFError, OSError):
-            self.process.wait(_LEAVE_WITHIN_S)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # what it held may take its time to end
+                self.process.wait(_LEAVE_WITHIN_S)
             return None
 
     def answer(self, kind: str, value: object) -> None:
@@ -186,14 +188,18 @@ class _Worker:
 
     def signal(self, number: signal.Signals) -> None:
         """To the worker and the processes it has started."""
+        if self._buried:
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
     def bury(self) -> None:
         """Wait for its end, and for that of what it has started."""
         self.signal(signal.SIGKILL)
-        self.process.wait()
-        self.close()
+        if not self._buried:
+            self.process.wait()
+            self.close()
+        self._buried = True
 
     def close(self) -> None:
         for output in self.outputs:

@@ -35,8 +35,8 @@ class TorchFramework:
         build.check(recipe, to_train=to_train)
         metrics.named(recipe.metrics)
 
-    def join(self, world: World, tuning: Tuning) -> AbstractContextManager[World]:
-        return join(world, tuning.device)
+    def join(self, world: World, tuning: Tuning, patience_s: float | None) -> AbstractContextManager[World]:
+        return join(world, tuning.device, patience_s)
 
     def fit(self, recipe: Recipe, feed: Feed, job: Job, world: World, held: Held) -> Outcome:
         return loop.fit(recipe, feed, job, cast("TorchWorld", world), held)

@@ -73,7 +73,9 @@ class OwnStep:
         numbers, self._numbers = self._numbers, Numbers()
         return numbers
 
-    def begin_epoch(self) -> None: ...
+    def begin_epoch(self) -> None:
+        """Also called when an epoch goes on among other peers: what a step had reported that they lost is void."""
+        self._numbers = Numbers()
 
     def end_epoch(self, world: TorchWorld) -> dict[str, float]:
         return {}

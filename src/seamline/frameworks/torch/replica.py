@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from seamline.core.clock import gathered, shared
 from seamline.core.errors import SeamlineError
 from seamline.core.mean import Mean
+from seamline.frameworks.torch.randomness import random_state, set_random_state
 from seamline.frameworks.torch.timed import TimedParallel
 from seamline.frameworks.torch.world import TorchWorld
 
@@ -78,16 +79,23 @@ class TorchReplica:
     def once_checked(self, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
         """The loss of ``compute``; the first time, find out whether it reaches every parameter.
 
-        Looking for unused parameters costs time in every step, and not looking fails when there are some.
+        Looking for unused parameters costs time in every step, and not looking fails when there are some. What is
+        computed twice leaves the traces of once: a run that goes on elsewhere finds out again, in another step.
         """
+        if self._checked:
+            return compute()
+        before, buffers = random_state(), [buffer.clone() for buffer in self._plain.buffers()]
         loss = compute()
-        if not self._checked:
-            self._checked = True
-            unused = len(reached([loss])) < len(self._trainable)
-            if self._world.sum(unused):
-                self._wrap(some_unused=True)
-                return compute()
-        return loss
+        self._checked = True
+        unused = len(reached([loss])) < len(self._trainable)
+        if not self._world.sum(unused):
+            return loss
+        self._wrap(some_unused=True)
+        set_random_state(before)
+        with torch.no_grad():
+            for buffer, value in zip(self._plain.buffers(), buffers, strict=True):
+                buffer.copy_(value)
+        return compute()
 
     def holding_back(self) -> AbstractContextManager[Any]:
         """Within it, backward passes add up here and are not averaged yet."""

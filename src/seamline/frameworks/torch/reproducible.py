@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +31,7 @@ def one_way_to_compute() -> Iterator[None]:
     lenient = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS has a choice, and torch refuses it
     try:
         yield
     finally:
@@ -104,7 +106,7 @@ class ReproducibleStep(TrainingStep):
     def _leaf(self, before: list[torch.Tensor], number: int, part: Batch) -> torch.Tensor:
         """Gradients, which parameters have one, and what has become of the buffers, as one vector."""
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
-        used = torch.tensor([float(p.grad is not None) for p in self._parameters])
+        used = torch.tensor([float(p.grad is not None) for p in self._parameters], device=self._world.device)
         weight = part.rows / part.batch_rows
         changes = [
             (buffer - start) * weight if buffer.is_floating_point() else (buffer.long() - start.long()) * (number == 0)

@@ -15,6 +15,7 @@ import psutil
 import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # missing from its stubs
+from torch.distributed.distributed_c10d import _set_pg_timeout, _world
 
 from seamline.core.clock import Clock, gathered, reduced
 from seamline.core.errors import PeerLostError
@@ -23,13 +24,16 @@ from seamline.core.world import World
 T = TypeVar("T")
 
 _MEET_WITHIN = timedelta(seconds=120)
+_FORM_WITHIN = timedelta(seconds=30)
+"""How long those who have met may take to connect to each other; one of them may be lost meanwhile."""
+_FOR_EVER = timedelta(days=365)
 _left: list[Any] = []
 """The group of the run before. Its end waits for its threads, with Python's lock if a DistributedDataParallel was the
 last to know it, and they may need that lock to let go of their last tensors: it ends when those are long gone."""
 _broken: list[Any] = []
 """Groups that lost a member: their threads may wait for ever, so they never end."""
-_GLOO = "/gloo/transport/"
-"""The file that gloo names when a connection ends."""
+_GLOO = "gloo"
+"""What its errors name: the file, or itself. They are about connections that ended, or never came about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,31 +92,47 @@ class TorchWorld:
 
 
 @contextlib.contextmanager
-def join(world: World, device: str) -> Iterator[TorchWorld]:
-    """Connect the workers; a peer that is lost while they talk becomes ``PeerLostError``."""
+def join(world: World, device: str, patience_s: float | None = None) -> Iterator[TorchWorld]:
+    """Connect the workers; a peer that is lost while they meet or talk becomes ``PeerLostError``.
+
+    So does one that lets the others wait for longer than ``patience_s``.
+    """
     ours = TorchWorld(world, choose_device(world, device))
     if world.size == 1:
         yield ours
         return
     backend = "gloo" if ours.device.type == "cpu" else "cpu:gloo,cuda:nccl"
     _left.clear()
-    store = _meet(world)
-    before = _connections()
-    with _interface_of(world.host):
-        dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size)
-    to_peers = _connections() - before
-    group = dist.group.WORLD
+    to_peers: set[int] = set()
     try:
+        to_peers = _form_group(world, backend, _FOR_EVER if patience_s is None else timedelta(seconds=patience_s))
         yield ours
-        _left.append(group)
+        _left.append(dist.group.WORLD)
     except BaseException as error:
         _hang_up(to_peers)
-        _broken.append(group)
-        if isinstance(error, RuntimeError) and (_GLOO in str(error) or isinstance(error, dist.DistError)):
+        if dist.is_initialized():
+            _broken.append(dist.group.WORLD)
+        if isinstance(error, RuntimeError) and (_GLOO in str(error).lower() or isinstance(error, dist.DistError)):
             raise PeerLostError(f"worker {world.rank} lost a peer: {error}") from error
         raise
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _form_group(world: World, backend: str, patience: timedelta) -> set[int]:
+    """Make the process group that torch knows; returns the connections to peers."""
+    store = _meet(world)
+    before = _connections()
+    try:
+        with _interface_of(world.host):
+            dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=_FORM_WITHIN)
+    except BaseException:
+        _hang_up(_connections() - before)
+        _world.group_count = 0  # else the next group would have another name than with those who are new
+        raise
+    _set_pg_timeout(patience)
+    return _connections() - before
 
 
 def _connections() -> set[int]:
@@ -150,7 +170,9 @@ def _meet(world: World) -> TCPStore:
         world.all_gather((world.host, port))
         return store
     host, port = world.all_gather(("", 0))[0]
-    return TCPStore(host, port, world.size, False, _MEET_WITHIN)
+    store = TCPStore(host, port, world.size, False, _FORM_WITHIN)  # it is there, unless its worker was lost since
+    store.set_timeout(_MEET_WITHIN)
+    return store
 
 
 @contextlib.contextmanager

@@ -68,6 +68,7 @@ class TrainingStep(OwnStep):
         return super().tally(value, counted)
 
     def begin_epoch(self) -> None:
+        super().begin_epoch()
         self._module.on_train_epoch_start()
 
     def end_epoch(self, world: TorchWorld) -> dict[str, float]:
