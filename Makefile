@@ -4,21 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-programs test-engines soak lint format bench clean
+.PHONY: demo test soak lint format bench clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/quickstart.py
 
 test: $(STAMP)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=line test-programs test-engines
-
-test-programs: $(STAMP)
 	$(BIN)/python -m pytest --ignore=tests/nano --ignore=tests/engines --ignore=tests/matrix/test_clusters.py
-
-test-engines: $(STAMP)  # one pytest for each kind of thing that bears no other in its process
-	$(BIN)/python -m pytest tests/engines --ignore=tests/engines/test_ray_on_spark.py
-	$(BIN)/python -m pytest tests/engines/test_ray_on_spark.py tests/matrix/test_clusters.py
-	$(BIN)/python -m pytest tests/nano
+	$(BIN)/python -m pytest tests/engines --ignore=tests/engines/test_ray_on_spark.py  # Spark and Ray on their own
+	$(BIN)/python -m pytest tests/engines/test_ray_on_spark.py tests/matrix/test_clusters.py  # and one inside the other
+	$(BIN)/python -m pytest tests/nano  # and so do the native runtimes
 
 soak: $(STAMP)
 	$(BIN)/python -m tests.soak $(SOAK)  # SOAK="--minutes 2 --engines local spark ray"

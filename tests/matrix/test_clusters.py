@@ -19,7 +19,7 @@ def session(learned_here):
         yield session
 
 
-class TestSparkCluster(MatrixContract, SeveralWorkers):
+class TestSparkCluster(MatrixContract):
     kinds = ("arrays", "spark dataframe")
 
     @pytest.fixture(scope="class")
@@ -30,7 +30,7 @@ class TestSparkCluster(MatrixContract, SeveralWorkers):
 
 
 class TestRayOnSpark(MatrixContract, SeveralWorkers):
-    kinds = ("arrays", "spark dataframe", "ray dataset")
+    kinds = ("spark dataframe", "ray dataset")
 
     @pytest.fixture(scope="class")
     @classmethod

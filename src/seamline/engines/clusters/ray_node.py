@@ -6,6 +6,7 @@ import contextlib
 import ipaddress
 import json
 import random
+import re
 import select
 import socket
 import sys
@@ -25,6 +26,7 @@ from seamline.engines.ray.cluster import SYSTEM, make_folder
 UP_WITHIN_S = 90.0
 LOOK_EVERY_S = 0.1
 _SERVERS = ("raylet", "gcs_server")
+_LOST = "the {} of a Ray node has ended or was killed"
 _STORE_AT_MOST = 2 << 30
 _PORTS = range(20_000, 32_000)
 
@@ -121,10 +123,12 @@ def _watch(node: psutil.Process, leash: socket.socket, log: Path) -> None:
         servers = servers or _servers(node)
         for name, server in servers.items():
             if not lives(server):
-                raise SeamlineError(f"the {name} of a Ray node has ended or was killed")
+                raise SeamlineError(_LOST.format(name))
         if select.select([leash], [], [], LOOK_EVERY_S)[0]:
             return
-    raise SeamlineError(f"a Ray node has ended by itself: {_last_words(log)}")
+    last_words = _last_words(log)
+    first_lost = re.search(r"END (\w+)\.out tail \(exit code", last_words)  # Ray saw it sooner, and ended the node
+    raise SeamlineError(_LOST.format(first_lost[1]) if first_lost else f"a Ray node has ended by itself: {last_words}")
 
 
 def _servers(node: psutil.Process) -> dict[str, psutil.Process]:
