@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -32,8 +33,10 @@ _left: list[Any] = []
 last to know it, and they may need that lock to let go of their last tensors: it ends when those are long gone."""
 _broken: list[Any] = []
 """Groups that lost a member: their threads may wait for ever, so they never end."""
-_GLOO = "gloo"
-"""What its errors name: the file, or itself. They are about connections that ended, or never came about."""
+_GLOO = "/gloo/transport/"
+"""The file that gloo names when a connection ends."""
+_NOT_FORMED = re.compile("timed? ?out|connect", re.IGNORECASE)
+"""What is said when a connection does not come about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,7 @@ def join(world: World, device: str, patience_s: float | None = None) -> Iterator
         _hang_up(to_peers)
         if dist.is_initialized():
             _broken.append(dist.group.WORLD)
-        if isinstance(error, RuntimeError) and (_GLOO in str(error).lower() or isinstance(error, dist.DistError)):
+        if isinstance(error, RuntimeError) and (_GLOO in str(error) or isinstance(error, dist.DistError)):
             raise PeerLostError(f"worker {world.rank} lost a peer: {error}") from error
         raise
     finally:
@@ -127,9 +130,11 @@ def _form_group(world: World, backend: str, patience: timedelta) -> set[int]:
     try:
         with _interface_of(world.host):
             dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=_FORM_WITHIN)
-    except BaseException:
+    except BaseException as error:
         _hang_up(_connections() - before)
         _world.group_count = 0  # else the next group would have another name than with those who are new
+        if isinstance(error, RuntimeError) and _NOT_FORMED.search(str(error)):
+            raise PeerLostError(f"worker {world.rank} could not connect to its peers: {error}") from error
         raise
     _set_pg_timeout(patience)
     return _connections() - before

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import inspect
 import io
-import os
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,6 +15,7 @@ from typing import IO, Any, Literal
 import pandas as pd
 from pandas.tseries.api import guess_datetime_format
 
+from seamline.core import machine
 from seamline.core.errors import ColumnError
 from seamline.orca.data import bad_rows
 from seamline.orca.data.bad_rows import BadRow, BadRowError, OnError, Row
@@ -196,7 +196,7 @@ class CsvReader:
 
 def _as_many_threads_as_others() -> AbstractContextManager[object]:
     """Let pandas keep to the number of threads that numerical libraries are told, if they are and it can."""
-    told = os.environ.get("OMP_NUM_THREADS", "")
+    told = machine.environment().get("OMP_NUM_THREADS", "")
     if not told.isdigit() or _THREADS not in dir(pd.options.mode) or pd.get_option(f"mode.{_THREADS}") is not None:
         return contextlib.nullcontext()
     return pd.option_context(f"mode.{_THREADS}", int(told))
