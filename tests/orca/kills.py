@@ -6,12 +6,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
-from torch import nn
 
-from seamline.orca import Estimator, OrcaContext, RetryPolicy
+from seamline.orca import OrcaContext, RetryPolicy
 from seamline.testing.faults import Kill
-from tests.orca.networks import ROWS, assert_same_weights, make_network, make_rows
+from tests.orca.networks import ROWS, assert_same_weights, make_estimator, make_rows
 
 EPOCHS, SAVE_EVERY = 2, 4
 
@@ -47,16 +45,9 @@ class KillAbove(Kill):
 
 
 def fit(model_dir, *faults, **options):
-    model = make_network(dropout=0.3)
-    estimator = Estimator.from_torch(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), lr=0.01),
-        loss=nn.CrossEntropyLoss(),
-        model_dir=model_dir,
-    )
     settings = {"epochs": EPOCHS, "batch_size": 10, "workers": 2, "checkpoint": SAVE_EVERY, "verbose": 0}
     settings |= {"retry": RetryPolicy(wait_s=0), "faults": faults, **options}
-    return estimator.fit(make_rows(), **settings)
+    return make_estimator(model_dir).fit(make_rows(), **settings)
 
 
 def fit_calmly(model_dir, **options):

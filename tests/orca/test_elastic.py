@@ -5,13 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import ray
-import torch
 from ray.cluster_utils import Cluster
-from torch import nn
 
-from seamline.orca import Estimator, RetryPolicy, init_orca_context
+from seamline.orca import RetryPolicy, init_orca_context
 from seamline.orca.callbacks import Callback
-from tests.orca.networks import ROWS, assert_same_weights, make_network, make_rows
+from tests.orca.networks import ROWS, assert_same_weights, make_estimator, make_rows
 
 BATCH, EPOCHS, SAVE_EVERY = 10, 4, 4
 
@@ -32,15 +30,9 @@ class Pause(Callback):
 
 
 def fit(model_dir, workers, **options):
-    model = make_network(dropout=0.3)
-    estimator = Estimator.from_torch(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), lr=0.01),
-        loss=nn.CrossEntropyLoss(),
-        model_dir=model_dir,
-    )
     settings = {"checkpoint": SAVE_EVERY, "verbose": 0, "retry": RetryPolicy(wait_s=0), **options}
-    return estimator.fit(make_rows(), epochs=EPOCHS, batch_size=BATCH, workers=workers, deterministic=True, **settings)
+    settings |= {"epochs": EPOCHS, "batch_size": BATCH, "workers": workers, "deterministic": True}
+    return make_estimator(model_dir).fit(make_rows(), **settings)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from torch import nn
 from seamline.orca import Estimator, RetryPolicy
 from seamline.orca.callbacks import Callback, EarlyStopping
 from seamline.testing.faults import Kill
-from tests.orca.networks import ROWS, accuracy, assert_same_weights, make_rows
+from tests.orca.networks import ROWS, accuracy, assert_as_undisturbed, assert_same_weights, make_rows
 
 BATCH, EPOCHS = 10, 3
 STEPS = -(-ROWS // BATCH)
@@ -90,12 +90,6 @@ def undisturbed():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         return train()
-
-
-def assert_as_undisturbed(survivor, undisturbed):
-    assert_same_weights(survivor, undisturbed)
-    assert survivor.history_ == undisturbed.history_
-    survivor.ledger_.check(ROWS)
 
 
 @pytest.mark.parametrize("step", [0, STEPS - 1, STEPS + 6])

@@ -13,7 +13,7 @@ from seamline.frameworks.torch import world as torch_world
 from seamline.orca import Estimator, Tuning
 from seamline.orca.callbacks import Callback, EarlyStopping
 from seamline.testing.faults import Kill
-from tests.orca.networks import ROWS, assert_same_weights, make_rows
+from tests.orca.networks import ROWS, assert_as_undisturbed, assert_same_weights, make_rows
 
 BATCH, EPOCHS = 10, 2
 STEPS = -(-ROWS // BATCH)
@@ -52,12 +52,6 @@ def undisturbed():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         return train()
-
-
-def assert_as_undisturbed(survivor, undisturbed):
-    assert_same_weights(survivor, undisturbed)
-    assert survivor.history_ == undisturbed.history_
-    survivor.ledger_.check(ROWS)
 
 
 class DieAmongThoseWhoHaveMet(Callback):

@@ -12,14 +12,11 @@ import sys
 import time
 from pathlib import Path
 
-import torch
-from torch import nn
-
-from seamline.orca import Estimator, RetryPolicy, init_orca_context
+from seamline.orca import RetryPolicy, init_orca_context
 from seamline.orca.callbacks import Callback
 from seamline.testing.faults import Kill, SlowDown
 from tests.core.bucket import Known
-from tests.orca.networks import ROWS, make_network, make_rows
+from tests.orca.networks import ROWS, make_estimator, make_rows
 
 BATCH, EPOCHS, EVERY, STEP_S = 10, 3, 4, 0.03
 STEPS = EPOCHS * -(-ROWS // BATCH)
@@ -42,16 +39,9 @@ class Note(Callback):
 
 
 def train(mode, model_dir, notes, faults=()):
-    model = make_network(dropout=0.3)
-    estimator = Estimator.from_torch(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), lr=0.01),
-        loss=nn.CrossEntropyLoss(),
-        model_dir=model_dir,
-    )
     kills = [Kill(**{**fault, "how": signal.Signals(fault["how"])}) for fault in faults]
     with init_orca_context(mode, **OPTIONS.get(mode, {})):
-        return estimator.fit(
+        return make_estimator(model_dir).fit(
             make_rows(),
             epochs=EPOCHS,
             batch_size=BATCH,

@@ -34,7 +34,6 @@ PACES_PER_S = 8
 """Reports of all workers together on how they get on; each speaks at most twice a second."""
 TIMES_KEPT = 500
 """Entries of ``Run.times`` that a checkpoint holds, so that it stays small in a long run of many workers."""
-
 _ENDING = ("_closing_again", "_closed_early", "_interrupted", "_left", "_stop")
 """What a worker knows of the end of an epoch or of the run, and a checkpoint does not."""
 
