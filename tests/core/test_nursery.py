@@ -99,6 +99,18 @@ def test_what_a_nursery_cannot_import_does_not_end_it(modules, monkeypatch):
     assert (told["colour"], code) == ("blue", 3)
 
 
+def test_what_is_expected_is_imported_once_for_all(modules, monkeypatch):
+    monkeypatch.setattr(nursery, "_expected", [])
+    (modules / "nursery_slow.py").write_text(f"open({str(modules / 'imports')!r}, 'a').write('once ')")
+    (modules / "nursery_show.py").write_text(
+        SHOW.replace("import json, os, sys\n", "import json, os, sys, nursery_slow\n")
+    )
+    first = shown(0, {})[0]["parent"]
+    nursery.expect("nursery_slow")
+    assert {shown(number, {})[0]["parent"] for number in (1, 2)} == {first}
+    assert (modules / "imports").read_text() == "once once ", "the first fork for itself, then the nursery for all"
+
+
 def test_a_killed_nursery_is_replaced(modules):
     parent = psutil.Process(shown(0, {})[0]["parent"])
     parent.kill()

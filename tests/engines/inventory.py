@@ -100,7 +100,16 @@ def lives(process):
 
 def is_nursery_of_this_process(process):
     """Where workers come from; it stays as long as its driver does, and a program's is noticed when that has ended."""
-    return process.ppid() == os.getpid() and "seamline.core.nursery" in process.cmdline()
+    return process.ppid() == os.getpid() and is_nursery(process)
+
+
+def is_nursery(process):
+    return "seamline.core.nursery" in process.cmdline()
+
+
+def host_of(worker):
+    """The process that looks after a worker: its parent, or that of the nursery that it was forked from."""
+    return next(above for above in worker.parents() if not is_nursery(above))
 
 
 def words(process):

@@ -26,6 +26,7 @@ from tests.engines.faults import (
     still_running,
     wait_for_notes,
 )
+from tests.engines.inventory import host_of
 from tests.engines.spark_cluster import in_one_process, on_a_cluster
 
 KINDS = {"local": in_one_process, "cluster": on_a_cluster}
@@ -112,6 +113,15 @@ def test_workers_know_their_host_threads_and_folder(spark, monkeypatch):
         return world.host, os.environ["OMP_NUM_THREADS"], os.environ["MKL_NUM_THREADS"], str(Path.cwd())
 
     assert SparkEngine(spark, threads=3).run(look, [0, 0]) == [("127.0.0.1", "3", "7", str(Path.cwd()))] * 2
+
+
+def test_the_next_run_is_forked_from_what_the_first_has_imported(spark):
+    def born(world, shard):
+        return psutil.Process().parent().create_time()
+
+    engine = SparkEngine(spark)
+    first = set(engine.run(born, [0, 0]))
+    assert set(engine.run(born, [0, 0])) <= first
 
 
 def test_what_workers_print_arrives_with_their_rank(spark):
@@ -216,7 +226,7 @@ def test_a_worker_that_ends_alone_takes_its_children_with_it(engine, tmp_path):
         for guard in psutil.Process().children():  # it would do the work if it came first
             if guard.pid != child.pid:
                 guard.suspend()
-        os.kill(os.getppid(), signal.SIGKILL)
+        host_of(psutil.Process()).kill()
         world.all_gather("the answer is that the run is over")
 
     with pytest.raises(WorkerError, match="the Spark task of worker 0 has ended without a word"):

@@ -9,6 +9,7 @@ import pytest
 
 from seamline.orca import OrcaContext, RetryPolicy
 from seamline.testing.faults import Kill
+from tests.engines.inventory import host_of
 from tests.orca.networks import ROWS, assert_same_weights, make_estimator, make_rows
 
 EPOCHS, SAVE_EVERY = 2, 4
@@ -20,11 +21,11 @@ def _jvms_above(worker):
 
 VICTIMS = {
     "worker": lambda worker: worker,
-    "parent": lambda worker: worker.parent(),
+    "host": host_of,
     "executor": lambda worker: _jvms_above(worker)[0],
     "node": lambda worker: _jvms_above(worker)[1],
 }
-"""The process to kill, found from that of a worker; its parent is Spark's Python or Ray's node."""
+"""The process to kill, found from that of a worker; its host is Spark's Python or Ray's node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

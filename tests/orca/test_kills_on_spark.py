@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 KILLS = [
     KillAbove(victim="worker", rank=0, phase="checkpoint", attempt=0),
-    KillAbove(victim="parent", rank=1, phase="start", attempt=1),
+    KillAbove(victim="host", rank=1, phase="start", attempt=1),
     KillAbove(victim="executor", rank=0, step=6, attempt=2),
     KillAbove(victim="node", rank=1, phase="join", attempt=3),
 ]

@@ -45,6 +45,6 @@ def test_the_same_bits_with_one_worker_or_two(cluster, tmp_path):
 
 @pytest.mark.parametrize("cluster", ["ray"], indirect=True)
 def test_a_ray_of_our_own_that_is_killed_is_started_again(cluster, undisturbed, tmp_path):
-    survivor = fit(tmp_path / "model", KillAbove(victim="parent", rank=0, step=6, marks=str(tmp_path)))
+    survivor = fit(tmp_path / "model", KillAbove(victim="host", rank=0, step=6, marks=str(tmp_path)))
     assert_as_calm(survivor, undisturbed)
     assert list(tmp_path.glob("*-killed"))

@@ -23,7 +23,7 @@ import threading
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from seamline.core import machine
 from seamline.core.errors import SeamlineError
@@ -39,11 +39,29 @@ _PASSING = ("PYTEST_CURRENT_TEST", "_")
 _WORTH_SHARING = ("torch", "torch.distributed", "torch.nn.parallel", "numpy", "torch._dynamo", "pyarrow", "pandas")
 """Libraries that take long."""
 _AT_ONCE = _WORTH_SHARING[:4]
-"""Those that are there before the first fork; a driver that has imported another one of these gets another nursery.
-
-The others are imported while nobody waits for a fork.
-"""
+"""Those that are there before a fork is made; the others are imported while nobody waits for one."""
 _OURS = re.compile(r"seamline\.(core|frameworks|runtimes)\.")
+
+_expected: list[str] = []
+
+
+def expect(*names: str) -> None:
+    """Say that from now on workers are going to import these, whether or not this process does."""
+    _expected.extend(name for name in names if name not in _expected)
+
+
+class Libraries(NamedTuple):
+    """What takes long to import, and is to be there before a fork is made, or as soon as nobody waits for one."""
+
+    first: list[str]
+    later: list[str]
+
+    @classmethod
+    def of_this_process(cls) -> Libraries:
+        large = [name for name in _WORTH_SHARING if name in sys.modules]
+        at_once = [name for name in large if name in _AT_ONCE]
+        first = [*at_once, *_expected, *filter(_OURS.match, sys.modules)]
+        return cls(first, [name for name in large if name not in first])
 
 
 class Child:
@@ -85,12 +103,10 @@ class Child:
 class Nursery:
     """The process that is forked, as its driver sees it; it ends with the driver, however that ends."""
 
-    def __init__(self, variables: Mapping[str, str], imports: list[str]) -> None:
-        first = [*(name for name in imports if name in _AT_ONCE), *filter(_OURS.match, sys.modules)]
-        later = [name for name in imports if name not in first]
+    def __init__(self, variables: Mapping[str, str]) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs:
-            settings = {"socket": theirs.fileno(), "first": first, "later": later}
+            settings = {"socket": theirs.fileno()}
             self._process = start_fresh(__name__, settings, (theirs.fileno(),), dict(variables))
         for stream in (self._process.stdout, self._process.stderr):
             assert stream is not None
@@ -100,7 +116,14 @@ class Nursery:
     def lives(self) -> bool:
         return self._process.poll() is None
 
-    def start(self, module: str, settings: dict[str, Any], fds: Mapping[str, int], variables: dict[str, str]) -> Child:
+    def start(
+        self,
+        module: str,
+        settings: dict[str, Any],
+        fds: Mapping[str, int],
+        variables: dict[str, str],
+        libraries: Libraries,
+    ) -> Child:
         ours, theirs = socket.socketpair()
         out, out_end = os.pipe()
         err, err_end = os.pipe()
@@ -112,6 +135,7 @@ class Nursery:
             "path": sys.path,
             "folder": str(Path.cwd()),
             "environment": machine.environment(variables),
+            "libraries": libraries,
         }
         body = json.dumps(order).encode()
         try:
@@ -154,10 +178,17 @@ class _Nurseries:
         """Whether they are not those of the process that this one was forked from."""
         return self._pid == os.getpid()
 
-    def start(self, module: str, settings: dict[str, Any], fds: Mapping[str, int], variables: dict[str, str]) -> Child:
+    def start(
+        self,
+        module: str,
+        settings: dict[str, Any],
+        fds: Mapping[str, int],
+        variables: dict[str, str],
+        libraries: Libraries,
+    ) -> Child:
         with self._choosing:
             try:
-                return self._of(variables).start(module, settings, fds, variables)
+                return self._of(variables).start(module, settings, fds, variables, libraries)
             except (EOFError, OSError) as error:
                 self._kind = None  # the next one is asked of another nursery
                 raise SeamlineError(
@@ -167,15 +198,14 @@ class _Nurseries:
 
     def _of(self, variables: dict[str, str]) -> Nursery:
         """The one for processes with these variables."""
-        large = [name for name in _WORTH_SHARING if name in sys.modules]
         environment = {n: v for n, v in machine.environment(variables).items() if n not in _PASSING}
-        kind = environment, [name for name in large if name in _AT_ONCE], list(sys.path)
+        kind = environment, list(sys.path)
         if self._kind != kind or not self._all[-1].lives:
             for nursery in self._all[-1:]:
                 nursery.close()
             self._all = [
                 *(nursery for nursery in self._all if nursery.lives),
-                Nursery(variables, large),
+                Nursery(variables),
             ]
             self._kind = kind
         return self._all[-1]
@@ -189,16 +219,22 @@ class _Nurseries:
 _here: _Nurseries | None = None
 
 
-def start(module: str, settings: dict[str, Any], fds: Mapping[str, int], variables: dict[str, str]) -> Child:
+def start(
+    module: str,
+    settings: dict[str, Any],
+    fds: Mapping[str, int],
+    variables: dict[str, str],
+    libraries: Libraries | None = None,
+) -> Child:
     """A process that runs ``main`` of a module, as ``process.start`` does, with descriptors by their names.
 
-    It has the variables, modules, folder and paths of this process; what this one has imported of the large libraries
-    is there already.
+    It has the variables, modules, folder and paths of this process; the large ``libraries``, by default those of this
+    process, are there already.
     """
     global _here
     if _here is None or not _here.ours:
         _here = _Nurseries()
-    return _here.start(module, settings, fds, variables)
+    return _here.start(module, settings, fds, variables, libraries or Libraries.of_this_process())
 
 
 def main() -> None:
@@ -206,11 +242,9 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     gc.disable()  # what is imported stays, and looking through it again and again takes a fifth of the time
     _say_nothing()
-    for name in settings["first"]:
-        _import(name)
     with socket.socket(fileno=settings["socket"]) as driver:
         driver.set_inheritable(False)
-        _serve(driver, settings["later"])
+        _serve(driver)
 
 
 def _say_nothing() -> None:
@@ -221,12 +255,13 @@ def _say_nothing() -> None:
     os.close(nowhere)
 
 
-def _import(name: str) -> None:
+def _import(name: str, tried: set[str]) -> None:
+    tried.add(name)
     with contextlib.suppress(Exception):  # a worker that needs it tries again, and tells its driver
         importlib.import_module(name)
 
 
-def _serve(driver: socket.socket, later: list[str]) -> None:
+def _serve(driver: socket.socket) -> None:
     wake, woken = os.pipe()
     for end in (wake, woken):
         os.set_blocking(end, False)
@@ -235,6 +270,8 @@ def _serve(driver: socket.socket, later: list[str]) -> None:
     children: dict[int, socket.socket] = {}
     told: set[int] = set()
     forgotten: set[int] = set()
+    tried: set[str] = set()
+    later: list[str] = []
     ordering = True
     while ordering or children:
         statuses = {status: pid for pid, status in children.items()}
@@ -242,7 +279,7 @@ def _serve(driver: socket.socket, later: list[str]) -> None:
         idle = later and not children  # those would have to share the cores with what is imported
         ready = select.select(sources, [], [], _QUIET_S if idle else None)[0]
         if not ready:
-            _import(later.pop(0))
+            _import(later.pop(0), tried)
         if wake in ready:
             os.read(wake, 4096)
         for status in [each for each in ready if each in statuses]:
@@ -262,6 +299,9 @@ def _serve(driver: socket.socket, later: list[str]) -> None:
             order = _receive(driver)
             ordering = order is not None
             if order is not None:
+                first, later = ([name for name in names if name not in tried] for names in order[0]["libraries"])
+                for name in first:
+                    _import(name, tried)
                 pid, status = _fork(*order, others=[driver, *children.values()], pipe=(wake, woken))
                 children[pid] = status
 

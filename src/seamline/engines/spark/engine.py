@@ -10,6 +10,7 @@ from seamline.core import machine
 from seamline.core.collection import Collection
 from seamline.core.engine import Block, Broadcast, Item, Listener, Replace, Result, Shard, Value
 from seamline.core.errors import SeamlineError, UnavailableError
+from seamline.core.nursery import Libraries
 from seamline.core.output import Teller, print_with_rank
 from seamline.core.packet import Packet
 from seamline.core.world import World
@@ -99,8 +100,14 @@ class SparkEngine:
         gang = Gang(*access.addresses, work, listen, self._tell)
         job = None
         try:
-            variables = self._variables(access, len(shards))
-            orders = Orders(gang.hub.address, gang.hub.token, len(shards), variables, str(Path.cwd()))
+            orders = Orders(
+                gang.hub.address,
+                gang.hub.token,
+                len(shards),
+                self._variables(access, len(shards)),
+                Libraries.of_this_process(),
+                str(Path.cwd()),
+            )
             job = access.gang(orders, list(broadcasts.values()), profile)
             return gang.serve(job, self._timeout_s)
         finally:

@@ -14,9 +14,9 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from seamline.core.nursery import Libraries, start
 from seamline.core.output import Output, Stream
 from seamline.core.packet import Packet
-from seamline.core.process import start
 from seamline.engines.spark.wire import Kind, Role, Wire, call
 
 _LOOK_EVERY_S = 0.05
@@ -38,14 +38,17 @@ class Orders:
     token: bytes
     size: int
     variables: dict[str, str]
+    libraries: Libraries
     folder: str
 
 
-def keep(orders: Orders, rank: int, _part: Iterator[Any]) -> Iterator[str]:
+def keep(orders: Orders, rank: int, part: Iterator[Any]) -> Iterator[str]:
     """Look after one worker until it has ended; what could not be told to the driver itself is told through Spark.
 
     A task that Spark runs again is not let in, and ends here.
     """
+    for _nothing in part:  # Spark ends a Python process that has not read all, and with it what the next run forks
+        pass
     try:
         driver = call(orders.address, orders.token, Role.KEEPER, rank)
     except EOFError:
@@ -79,18 +82,14 @@ class _Child:
             "rank": rank,
             "size": orders.size,
             "host": worker.host,
-            "socket": worker.fileno(),
-            "lifeline": lifeline,
             "folder": orders.folder,
             "broadcasts": _broadcasts(),
         }
-        fds = (worker.fileno(), lifeline)
-        self._process = start("seamline.engines.spark.worker", settings, fds, orders.variables)
+        fds = {"socket": worker.fileno(), "lifeline": lifeline}
+        self._process = start("seamline.engines.spark.worker", settings, fds, orders.variables, orders.libraries)
         os.close(lifeline)
         worker.forget()
         self._driver = driver
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
         self._outputs = [
             Output(self._process.stdout.fileno(), rank, "stdout", self._pass_on),
             Output(self._process.stderr.fileno(), rank, "stderr", self._pass_on),
@@ -110,9 +109,9 @@ class _Child:
         for output in self._outputs:
             with contextlib.suppress(OSError):
                 output.finish()
-        for stream in (self._process.stdout, self._process.stderr):
-            if stream:
-                stream.close()
+        self._process.stdout.close()
+        self._process.stderr.close()
+        self._process.close()
         os.close(self._held)
         self._driver.send_if_open(Kind.EXITED, Packet.of(code, "the exit code"))
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from seamline.core import creator
+from seamline.core import creator, nursery
 from seamline.core.framework import Recipe
 from seamline.frameworks.torch import lightning, own_step
 from seamline.frameworks.torch.ema import MovingAverage
@@ -83,6 +83,11 @@ def check(recipe: Recipe, *, to_train: bool) -> None:
     bound = getattr(recipe.scheduler, "optimizer", None)
     if bound is not None and bound is not recipe.optimizer:
         raise ValueError("the scheduler drives another optimizer; make it with the one that is given here")
+
+
+def expect_optimizers() -> None:
+    """Let workers be forked with what torch imports when an optimizer is first used; it takes as long as torch."""
+    nursery.expect("torch._dynamo")
 
 
 def _complete(recipe: Recipe) -> None:

@@ -34,6 +34,8 @@ class TorchFramework:
     def check(self, recipe: Recipe, *, to_train: bool) -> None:
         build.check(recipe, to_train=to_train)
         metrics.named(recipe.metrics)
+        if to_train:
+            build.expect_optimizers()
 
     def join(self, world: World, tuning: Tuning, patience_s: float | None) -> AbstractContextManager[World]:
         return join(world, tuning.device, patience_s)

@@ -14,6 +14,7 @@ import torch
 from seamline.core import machine, registry
 from seamline.core.errors import SeamlineError, WorkerError
 from seamline.core.world import World
+from seamline.frameworks.torch.build import expect_optimizers
 from seamline.frameworks.torch.world import TorchWorld, join
 
 
@@ -40,6 +41,7 @@ def use_cores() -> None:
 def launch(number: int, function: Callable[[TorchWorld], Any]) -> list[Any]:
     """What the function returns in each of ``number`` processes, which are connected through ``torch.distributed``."""
     state = torch.get_rng_state()
+    expect_optimizers()
     engine = registry.engine("local", tell=_tell)
     try:
         return engine.run(partial(_run, function, state), [None] * number)
