@@ -108,8 +108,9 @@ def is_nursery(process):
 
 
 def host_of(worker):
-    """The process that looks after a worker: its parent, or that of the nursery that it was forked from."""
-    return next(above for above in worker.parents() if not is_nursery(above))
+    """The process that looks after a worker: Ray's node, or whoever has started it or the nursery that it is from."""
+    raylet = os.environ.get("RAY_RAYLET_PID")
+    return psutil.Process(int(raylet)) if raylet else next(each for each in worker.parents() if not is_nursery(each))
 
 
 def words(process):

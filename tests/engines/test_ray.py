@@ -3,15 +3,17 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import numpy as np
+import psutil
 import pytest
 import ray
 
 from seamline.core import registry
 from seamline.core.errors import RunTimeoutError, WorkerError
-from seamline.engines.ray import RayEngine
+from seamline.engines.ray import RayEngine, order
 from seamline.engines.ray.cluster import TooFewCpusError
 from seamline.testing import EngineContract
 from tests.engines.faults import (
@@ -23,6 +25,7 @@ from tests.engines.faults import (
     program,
     still_running,
 )
+from tests.engines.inventory import is_nursery
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +61,28 @@ def test_a_worker_is_a_fresh_main_thread_with_its_share_of_the_cores(cluster, mo
 
     threads = str(max(1, len(os.sched_getaffinity(0)) // 2))
     assert cluster.run(look, [0, 0]) == [(True, threads, "5", "127.0.0.1")] * 2
+
+
+def parents(world, shard):
+    parent = psutil.Process().parent()
+    return parent.pid, is_nursery(parent)
+
+
+def test_workers_are_forks_also_after_their_nursery_was_killed(cluster):
+    ((first, is_one), _) = cluster.run(parents, [0, 0])
+    assert is_one
+    assert cluster.run(parents, [0, 0]) == [(first, True)] * 2
+    nursery = psutil.Process(first)
+    nursery.kill()
+    nursery.wait(10)
+    ((second, is_one), _) = cluster.run(parents, [0, 0])
+    assert is_one
+    assert second != first
+
+
+def test_a_worker_starts_without_a_nursery_where_nobody_opens(tmp_path):
+    words = [sys.executable, "-I", "-S", order.__file__, str(tmp_path / "door"), sys.executable, "-c", "print(6 * 7)"]
+    assert subprocess.run(words, capture_output=True, check=True, text=True).stdout == "42\n"
 
 
 def test_an_array_that_all_workers_get_is_put_into_the_store_once(cluster, monkeypatch):
@@ -170,7 +195,7 @@ def test_a_run_that_takes_too_long_is_stopped_and_says_who_is_late(cluster):
 PROGRAM = """
 import sys
 from pathlib import Path
-from seamline.engines.ray import RayEngine
+from seamline.engines.ray import RayEngine, order
 from tests.engines.faults import note_and_wait
 engine = RayEngine(cores=2)
 try:

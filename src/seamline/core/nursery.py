@@ -34,6 +34,9 @@ _CODE = struct.Struct("!i")
 _FDS_AT_MOST = 32
 _QUIET_S = 0.5
 """After so long without an order nobody is likely to wait for a fork."""
+_END_WITHIN_S = 1.0
+_SAY_WITHIN_S = 5.0
+"""How long somebody at the door may take to say what is wanted."""
 _PASSING = ("PYTEST_CURRENT_TEST", "_")
 """Variables that change all the time and that no library reads while it is imported."""
 _WORTH_SHARING = ("torch", "torch.distributed", "torch.nn.parallel", "numpy", "torch._dynamo", "pyarrow", "pandas")
@@ -101,13 +104,21 @@ class Child:
 
 
 class Nursery:
-    """The process that is forked, as its driver sees it; it ends with the driver, however that ends."""
+    """The process that is forked, as its driver sees it; it ends with the driver, however that ends.
 
-    def __init__(self, variables: Mapping[str, str]) -> None:
+    At its ``door``, if it has one, other processes may order forks too: whoever may connect to that file.
+    """
+
+    def __init__(self, variables: Mapping[str, str], door: Path | None = None) -> None:
         self._socket, theirs = socket.socketpair()
-        with theirs:
-            settings = {"socket": theirs.fileno()}
-            self._process = start_fresh(__name__, settings, (theirs.fileno(),), dict(variables))
+        with theirs, contextlib.ExitStack() as stack:
+            fds = {"socket": theirs.fileno()}
+            if door is not None:
+                listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+                listener.bind(str(door))
+                listener.listen()
+                fds["door"] = listener.fileno()
+            self._process = start_fresh(__name__, dict(fds), tuple(fds.values()), dict(variables))
         for stream in (self._process.stdout, self._process.stderr):
             assert stream is not None
             stream.close()
@@ -137,10 +148,8 @@ class Nursery:
             "environment": machine.environment(variables),
             "libraries": libraries,
         }
-        body = json.dumps(order).encode()
         try:
-            socket.send_fds(self._socket, [_SIZE.pack(len(body))], list(passed.values()))
-            self._socket.sendall(body)
+            self._order(order, list(passed.values()))
             pid = _CODE.unpack(_exactly(ours, _CODE.size))[0]
         except BaseException:
             os.close(out)
@@ -153,9 +162,26 @@ class Nursery:
             os.close(err_end)
         return Child(pid, ours, out, err)
 
+    def prepare(self, libraries: Libraries) -> None:
+        """Let it import these before it forks the next one."""
+        self._order({"libraries": libraries}, [])
+
+    def _order(self, order: dict[str, Any], fds: list[int]) -> None:
+        body = json.dumps(order).encode()
+        socket.send_fds(self._socket, [_SIZE.pack(len(body))], fds)
+        self._socket.sendall(body)
+
     def close(self) -> None:
         """Fork no more; the nursery goes with the last of its children."""
         self._socket.close()
+
+    def end(self) -> None:
+        """Close it, and let it be gone: it is killed if it has children that stay."""
+        self.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_WITHIN_S)
+        self._process.kill()
+        self._process.wait()
 
     def leave(self) -> None:
         """Close it for a driver that ends: nobody will ask how the nursery did."""
@@ -242,9 +268,11 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     gc.disable()  # what is imported stays, and looking through it again and again takes a fifth of the time
     _say_nothing()
-    with socket.socket(fileno=settings["socket"]) as driver:
-        driver.set_inheritable(False)
-        _serve(driver)
+    with contextlib.ExitStack() as stack:
+        sockets = {name: stack.enter_context(socket.socket(fileno=number)) for name, number in settings.items()}
+        for each in sockets.values():
+            each.set_inheritable(False)
+        _Parent(sockets["socket"], sockets.get("door")).serve()
 
 
 def _say_nothing() -> None:
@@ -255,55 +283,84 @@ def _say_nothing() -> None:
     os.close(nowhere)
 
 
-def _import(name: str, tried: set[str]) -> None:
-    tried.add(name)
-    with contextlib.suppress(Exception):  # a worker that needs it tries again, and tells its driver
-        importlib.import_module(name)
+class _Parent:
+    """What the nursery does all its life: fork to order, and say how its children have ended."""
 
+    def __init__(self, driver: socket.socket, door: socket.socket | None) -> None:
+        self._driver = driver
+        self._listening = [driver, *([door] if door else [])]
+        self._children: dict[int, socket.socket] = {}
+        self._told: set[int] = set()
+        self._forgotten: set[int] = set()
+        self._tried: set[str] = set()
+        self._later: list[str] = []
+        self._pipe = os.pipe()
+        for end in self._pipe:
+            os.set_blocking(end, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
 
-def _serve(driver: socket.socket) -> None:
-    wake, woken = os.pipe()
-    for end in (wake, woken):
-        os.set_blocking(end, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-    children: dict[int, socket.socket] = {}
-    told: set[int] = set()
-    forgotten: set[int] = set()
-    tried: set[str] = set()
-    later: list[str] = []
-    ordering = True
-    while ordering or children:
-        statuses = {status: pid for pid, status in children.items()}
-        sources: list[Any] = [wake, *statuses, *([driver] if ordering else [])]
-        idle = later and not children  # those would have to share the cores with what is imported
-        ready = select.select(sources, [], [], _QUIET_S if idle else None)[0]
-        if not ready:
-            _import(later.pop(0), tried)
-        if wake in ready:
-            os.read(wake, 4096)
-        for status in [each for each in ready if each in statuses]:
-            pid = statuses[status]  # the driver has no more questions about it
-            status.close()
-            del children[pid]
-            told.discard(pid)
-            forgotten.add(pid)
-        forgotten = {pid for pid in forgotten if os.waitpid(pid, os.WNOHANG)[0] == 0}
-        for pid in children.keys() - told:
+    def serve(self) -> None:
+        """Until the driver has gone, and then the last child."""
+        wake = self._pipe[0]
+        while self._listening or self._children:
+            statuses = {status: pid for pid, status in self._children.items()}
+            idle = self._later and not statuses  # those would have to share the cores with what is imported
+            sources: list[Any] = [wake, *statuses, *self._listening]
+            ready = select.select(sources, [], [], _QUIET_S if idle else None)[0]
+            if not ready:
+                self._import(self._later.pop(0))
+            if wake in ready:
+                os.read(wake, 4096)
+            self._forget([statuses[each] for each in ready if each in statuses])
+            self._tell()
+            for each in [each for each in self._listening if each in ready]:
+                self._hear(each)
+
+    def _forget(self, pids: list[int]) -> None:
+        """Let those go of whom nobody will ask any more."""
+        for pid in pids:
+            self._children.pop(pid).close()
+            self._told.discard(pid)
+            self._forgotten.add(pid)
+        self._forgotten = {pid for pid in self._forgotten if os.waitpid(pid, os.WNOHANG)[0] == 0}
+
+    def _tell(self) -> None:
+        for pid in self._children.keys() - self._told:
             code = _how_it_ended(pid)
             if code is not None:
-                told.add(pid)
+                self._told.add(pid)
                 with contextlib.suppress(OSError):
-                    children[pid].sendall(_CODE.pack(code))
-        if driver in ready:
-            order = _receive(driver)
-            ordering = order is not None
-            if order is not None:
-                first, later = ([name for name in names if name not in tried] for names in order[0]["libraries"])
-                for name in first:
-                    _import(name, tried)
-                pid, status = _fork(*order, others=[driver, *children.values()], pipe=(wake, woken))
-                children[pid] = status
+                    self._children[pid].sendall(_CODE.pack(code))
+
+    def _hear(self, source: socket.socket) -> None:
+        if source is self._driver:
+            order = _receive(source)
+            if order is None:
+                self._listening = []
+        else:
+            with source.accept()[0] as caller:
+                caller.settimeout(_SAY_WITHIN_S)
+                order = _receive(caller)
+        if order is not None:
+            self._follow(*order)
+
+    def _follow(self, order: dict[str, Any], fds: list[int]) -> None:
+        if "libraries" in order:
+            first, later = order["libraries"]
+            self._later = [name for name in later if name not in self._tried]
+            for name in first:
+                if name not in self._tried:
+                    self._import(name)
+        if "module" in order:
+            others = [*self._listening, *self._children.values()]
+            pid, status = _fork(order, fds, others, self._pipe)
+            self._children[pid] = status
+
+    def _import(self, name: str) -> None:
+        self._tried.add(name)
+        with contextlib.suppress(Exception):  # a worker that needs it tries again, and tells its driver
+            importlib.import_module(name)
 
 
 def _how_it_ended(pid: int) -> int | None:
@@ -321,7 +378,7 @@ def _receive(driver: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
             return None
         head += _exactly(driver, _SIZE.size - len(head))
         return json.loads(_exactly(driver, _SIZE.unpack(head)[0])), fds
-    except (EOFError, ConnectionError):
+    except (EOFError, OSError):
         return None
 
 
@@ -346,7 +403,8 @@ def _fork(
     if pid:
         for fd in passed.values():
             os.close(fd)
-        status.sendall(_CODE.pack(pid))
+        with contextlib.suppress(OSError):  # who has ordered it may have gone
+            status.sendall(_CODE.pack(pid))
         return pid, status
     code = 1
     gc.freeze()
@@ -387,7 +445,7 @@ def _become(order: dict[str, Any], passed: dict[str, int]) -> None:
     os.environ.clear()
     os.environ.update(order["environment"])
     os.chdir(order["folder"])
-    sys.path[:] = order["path"]
+    sys.path[:] = order.get("path", sys.path)
     sys.argv[1:] = [json.dumps({**order["settings"], **passed})]
     random.seed()
     if "numpy.random" in sys.modules:  # its generator was made by the nursery, and forks would draw alike

@@ -17,6 +17,7 @@ from ray._private import ray_constants, ray_logging
 from seamline.core import machine
 from seamline.core.errors import SeamlineError, WorkerLostError
 from seamline.engines.guard import Guard
+from seamline.engines.ray import forks
 from seamline.engines.ray.broadcast import forget_all
 
 _MARK = "SEAMLINE_RAY"
@@ -100,6 +101,7 @@ class Cluster:
             ray.shutdown()
         if self._guard is not None:
             self._guard.close()
+            forks.end()
         self._connected = False
         self._raylet = self._guard = None
 
@@ -114,6 +116,7 @@ class Cluster:
             started = set(psutil.Process().children(recursive=True)) - before
             self._raylet = next(process for process in started if process.name().startswith("raylet"))
             self._guard = Guard(started, mark, folder)
+            forks.begin(folder, mark, self._raylet.pid)
         except BaseException:
             ray.shutdown()
             shutil.rmtree(folder, ignore_errors=True)

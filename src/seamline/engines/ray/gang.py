@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from seamline.core.engine import Listener, Replace
 from seamline.core.errors import RunTimeoutError, WorkerError, WorkerLostError
+from seamline.engines.ray import forks
 from seamline.engines.ray.broadcast import Known
 from seamline.engines.ray.cluster import Cluster, TooFewCpusError
 from seamline.engines.ray.meeting import Meeting
@@ -58,6 +59,7 @@ class Gang:
         self._workers: list[Any] = []
         self._work: tuple[Any, list[Parcel]] | None = None
         self._running: dict[Any, int] = {}
+        self._env: dict[str, Any] = {}
 
     def start(self, task: Parcel, shards: list[Parcel]) -> None:
         """Take room for all before starting any, so that no two gangs wait for each other with half their workers."""
@@ -66,9 +68,15 @@ class Gang:
         if not group.wait(self._room.within_s):
             raise TooFewCpusError.asking(self._size, self._room.cpus)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        self._env = forks.runtime_env(self._room.variables)
         self._meeting = (
             ray.remote(Meeting)
-            .options(num_cpus=0, max_concurrency=10 * self._size + 10, scheduling_strategy=here)
+            .options(
+                num_cpus=0,
+                max_concurrency=10 * self._size + 10,
+                scheduling_strategy=here,
+                runtime_env=self._env,
+            )
             .remote(self._size)
         )
         self._work = ray.put(task), shards
@@ -89,7 +97,7 @@ class Gang:
             "max_task_retries": 0,
             "scheduling_strategy": place,
             # Variables of its own make Ray start a fresh process: thread pools read them when they are loaded.
-            "runtime_env": {"env_vars": self._room.variables},
+            "runtime_env": {"env_vars": self._room.variables, **self._env},
         }
         return ray.remote(Worker).options(**options).remote(rank, self._size, self._meeting, sys.path)
 
