@@ -6,6 +6,7 @@ a worker, and ours (``order.py``) asks a nursery for a fork instead.
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from collections.abc import Mapping
@@ -46,14 +47,18 @@ class Forks:
     def runtime_env(self, variables: Mapping[str, str]) -> dict[str, Any]:
         nursery, door = self._of(variables)
         large = Libraries.of_this_process()
-        nursery.prepare(Libraries([*_FIRST, *large.first], large.later))
+        with contextlib.suppress(OSError):  # it has just gone, and nobody will open
+            nursery.prepare(Libraries([*_FIRST, *large.first], large.later))
         words = [sys.executable, "-I", "-S", str(Path(__file__).with_name("order.py")), str(door), sys.executable]
         return {"env_vars": dict(variables), "py_executable": shlex.join(words)}
 
     def _of(self, variables: Mapping[str, str]) -> tuple[Nursery, Path]:
         kind = tuple(sorted(variables.items()))
         known = self._nurseries.pop(kind, None)
-        if known is None or not known[0].lives:
+        if known is not None and not known[0].lives:
+            known[0].end()
+            known = None
+        if known is None:
             self._made += 1
             door = self._folder / f"door-{self._made}"
             known = Nursery({**variables, **self._own}, door), door
