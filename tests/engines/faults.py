@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from seamline.core.errors import WorkerError
-from tests.engines.inventory import Inventory, host_of
+from tests.engines.inventory import Inventory, host
 
 ENDED_WITHIN_S = 10.0
 WORKER, CHILD, PARENT, JVM = range(4)
@@ -63,7 +63,7 @@ def note_and_wait(folder):
 
     def work(world, shard):
         child = subprocess.Popen(["sleep", "300"])
-        parent = host_of(psutil.Process())
+        parent = host()
         jvm = next((above for above in parent.parents() if "java" in above.name()), parent)
         note = folder / f"worker-{world.rank}-{time.monotonic_ns()}.part"
         note.write_text(f"{os.getpid()} {child.pid} {parent.pid} {jvm.pid}")

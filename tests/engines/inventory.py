@@ -5,6 +5,7 @@ them open. So nothing counts that runs beside the tests, and nothing is overlook
 """
 
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -104,13 +105,15 @@ def is_nursery_of_this_process(process):
 
 
 def is_nursery(process):
-    return "seamline.core.nursery" in process.cmdline()
+    return "seamline.core.forking" in process.cmdline()
 
 
-def host_of(worker):
-    """The process that looks after a worker: Ray's node, or whoever has started it or the nursery that it is from."""
-    raylet = os.environ.get("RAY_RAYLET_PID")
-    return psutil.Process(int(raylet)) if raylet else next(each for each in worker.parents() if not is_nursery(each))
+def host():
+    """The process that looks after this worker: Ray's node, Spark's Python process, or the driver."""
+    settings = json.loads(sys.argv[1]) if sys.argv[1:2] and sys.argv[1].startswith("{") else {}
+    number = os.environ.get("RAY_RAYLET_PID") or settings.get("keeper")
+    parents = psutil.Process().parents()
+    return psutil.Process(int(number)) if number else next(each for each in parents if not is_nursery(each))
 
 
 def words(process):

@@ -1,4 +1,4 @@
-"""Ray inside Spark: the engine contract on two executors, and what is left when one of its processes is killed."""
+"""Ray inside Spark: what an engine owes on two executors, and what is left when one of its processes is killed."""
 
 import os
 import signal
@@ -77,7 +77,24 @@ def engine(rays):
     return rays.open().engine(2)
 
 
-class TestRayOnSpark(EngineContract):
+class TestRayOnSpark:
+    """Of the engine contract what could depend on who has started Ray's nodes, and where; all of it holds for Ray."""
+
+    test_results_come_back_in_rank_order = EngineContract.test_results_come_back_in_rank_order
+    test_gathered_values_are_in_rank_order_on_every_worker = (
+        EngineContract.test_gathered_values_are_in_rank_order_on_every_worker
+    )
+    test_results_of_200_mb_arrive_whole = EngineContract.test_results_of_200_mb_arrive_whole
+    test_reports_reach_the_driver = EngineContract.test_reports_reach_the_driver
+    test_a_killed_worker_is_named_and_never_run_again = EngineContract.test_a_killed_worker_is_named_and_never_run_again
+    test_functions_and_classes_of_main_need_no_guard = EngineContract.test_functions_and_classes_of_main_need_no_guard
+    test_mapped_results_are_in_the_order_of_the_items = EngineContract.test_mapped_results_are_in_the_order_of_the_items
+    test_an_exchange_transposes = EngineContract.test_an_exchange_transposes
+    test_a_broadcast_reaches_tasks = EngineContract.test_a_broadcast_of_50_mb_reaches_tasks_and_is_fetched_once
+    test_a_task_whose_process_is_killed_is_run_again = (
+        EngineContract.test_a_task_whose_process_is_killed_is_run_again_alone
+    )
+
     @pytest.fixture(autouse=True)
     def _program(self, engine):
         address = ray.get_runtime_context().gcs_address  # its secret is in the environment

@@ -26,7 +26,7 @@ from tests.engines.faults import (
     still_running,
     wait_for_notes,
 )
-from tests.engines.inventory import host_of
+from tests.engines.inventory import host, is_nursery
 from tests.engines.spark_cluster import in_one_process, on_a_cluster
 
 KINDS = {"local": in_one_process, "cluster": on_a_cluster}
@@ -115,13 +115,16 @@ def test_workers_know_their_host_threads_and_folder(spark, monkeypatch):
     assert SparkEngine(spark, threads=3).run(look, [0, 0]) == [("127.0.0.1", "3", "7", str(Path.cwd()))] * 2
 
 
-def test_the_next_run_is_forked_from_what_the_first_has_imported(spark):
-    def born(world, shard):
-        return psutil.Process().parent().create_time()
+def test_workers_of_an_executor_are_forks_of_one_process_also_in_the_next_run(spark):
+    def where(world, shard):
+        parent = psutil.Process().parent()
+        return parent.pid, is_nursery(parent)
 
     engine = SparkEngine(spark)
-    first = set(engine.run(born, [0, 0]))
-    assert set(engine.run(born, [0, 0])) <= first
+    executors = 1 if spark.sparkContext.master.startswith("local") else 2
+    born = {*engine.run(where, [0, 0, 0, 0]), *engine.run(where, [0, 0])}
+    assert len(born) == executors
+    assert all(is_one for _, is_one in born)
 
 
 def test_what_workers_print_arrives_with_their_rank(spark):
@@ -160,8 +163,9 @@ def test_a_broadcast_reaches_workers_that_meet(engine):
 
 
 def test_a_run_that_takes_too_long_is_stopped_and_says_who_is_late(spark):
-    with pytest.raises(RunTimeoutError, match=r"not done after 1 s; still at work: worker 1"):
-        SparkEngine(spark, timeout_s=1).run(lambda world, shard: time.sleep(shard), [0, 60])
+    SparkEngine(spark).run(lambda world, shard: None, [0, 0])  # so that workers start at once
+    with pytest.raises(RunTimeoutError, match=r"not done after 2 s; still at work: worker 1"):
+        SparkEngine(spark, timeout_s=2).run(lambda world, shard: time.sleep(shard), [0, 60])
 
 
 def test_the_session_of_the_user_is_used_and_left_running(spark):
@@ -226,7 +230,7 @@ def test_a_worker_that_ends_alone_takes_its_children_with_it(engine, tmp_path):
         for guard in psutil.Process().children():  # it would do the work if it came first
             if guard.pid != child.pid:
                 guard.suspend()
-        host_of(psutil.Process()).kill()
+        host().kill()
         world.all_gather("the answer is that the run is over")
 
     with pytest.raises(WorkerError, match="the Spark task of worker 0 has ended without a word"):

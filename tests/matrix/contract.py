@@ -74,21 +74,13 @@ class MatrixContract:
 
 
 @pytest.mark.usefixtures("engine")
-class SeveralWorkers:
-    """More workers than one finds cores for."""
+class WorkersContract:
+    """What any number of workers owes on one engine; two of them have every kind of data to learn from."""
 
     def test_three_workers_learn_the_bits_of_one_if_asked_to(self, learned_here):
         assert_same_weights(train(workers=3, deterministic=True), learned_here.deterministic)
 
-    def test_four_workers_learn_what_one_would(self, learned_here):
-        assert_learns_what_one_would(4, learned_here)
-
-
-@pytest.mark.usefixtures("engine")
-class WorkersContract(SeveralWorkers):
-    """What any number of workers owes on one engine; two of them have every kind of data to learn from."""
-
-    @pytest.mark.parametrize("workers", [1, 3])
+    @pytest.mark.parametrize("workers", [1, 3, 4])
     def test_other_numbers_of_workers_learn_what_one_would(self, workers, learned_here):
         assert_learns_what_one_would(workers, learned_here)
 

@@ -7,7 +7,7 @@ import pytest
 
 from seamline.orca import init_orca_context
 from tests.engines.spark_cluster import on_a_cluster
-from tests.matrix.contract import MatrixContract, SeveralWorkers
+from tests.matrix.contract import MatrixContract
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")]
 
@@ -29,7 +29,7 @@ class TestSparkCluster(MatrixContract):
             yield
 
 
-class TestRayOnSpark(MatrixContract, SeveralWorkers):
+class TestRayOnSpark(MatrixContract):
     kinds = ("spark dataframe", "ray dataset")
 
     @pytest.fixture(scope="class")

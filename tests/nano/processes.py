@@ -25,6 +25,6 @@ def gone(pids, within_s):
 def processes_of_workers():
     """Workers and their guards: forks of the nursery of this process, or forks of those."""
     living = [child for child in psutil.Process().children() if running(child.pid)]
-    nurseries = [child for child in living if "core.nursery" in " ".join(child.cmdline())]
+    nurseries = [child for child in living if "core.forking" in " ".join(child.cmdline())]
     found = [fork for nursery in nurseries for fork in nursery.children(recursive=True)]
     return {fork.pid for fork in found if running(fork.pid)}

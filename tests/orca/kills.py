@@ -9,23 +9,23 @@ import pytest
 
 from seamline.orca import OrcaContext, RetryPolicy
 from seamline.testing.faults import Kill
-from tests.engines.inventory import host_of
+from tests.engines.inventory import host
 from tests.orca.networks import ROWS, assert_same_weights, make_estimator, make_rows
 
 EPOCHS, SAVE_EVERY = 2, 4
 
 
-def _jvms_above(worker):
-    return [each for each in worker.parents() if "java" in each.name()]
+def _jvms_above():
+    return [each for each in host().parents() if "java" in each.name()]
 
 
 VICTIMS = {
-    "worker": lambda worker: worker,
-    "host": host_of,
-    "executor": lambda worker: _jvms_above(worker)[0],
-    "node": lambda worker: _jvms_above(worker)[1],
+    "worker": psutil.Process,
+    "host": host,
+    "executor": lambda: _jvms_above()[0],
+    "node": lambda: _jvms_above()[1],
 }
-"""The process to kill, found from that of a worker; its host is Spark's Python or Ray's node."""
+"""The process to kill, as a worker finds it; its host is Spark's Python or Ray's node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class KillAbove(Kill):
     def strike(self, moment):
         if self.is_now(moment):
             (Path(self.marks) / f"{self}-killed").touch()
-            VICTIMS[self.victim](psutil.Process()).kill()
+            VICTIMS[self.victim]().kill()
             time.sleep(30)  # no step further, however long it takes until this process is gone too
 
     def __str__(self):

@@ -14,11 +14,13 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from seamline.core.nursery import Libraries, start
+from seamline.core.common_nursery import start
+from seamline.core.nursery import Libraries
 from seamline.core.output import Output, Stream
 from seamline.core.packet import Packet
 from seamline.engines.spark.wire import Kind, Role, Wire, call
 
+_WORKER = "seamline.engines.spark.worker"
 _LOOK_EVERY_S = 0.05
 _LEAVE_WITHIN_S = 1.0
 """How long a worker that was told to stop may take before it is killed."""
@@ -77,8 +79,11 @@ class _Child:
     """The process of a worker."""
 
     def __init__(self, orders: Orders, rank: int, driver: Wire, worker: Wire) -> None:
+        from pyspark import SparkFiles
+
         lifeline, self._held = os.pipe()
         settings = {
+            "keeper": os.getpid(),
             "rank": rank,
             "size": orders.size,
             "host": worker.host,
@@ -86,7 +91,8 @@ class _Child:
             "broadcasts": _broadcasts(),
         }
         fds = {"socket": worker.fileno(), "lifeline": lifeline}
-        self._process = start("seamline.engines.spark.worker", settings, fds, orders.variables, orders.libraries)
+        place = Path(SparkFiles.getRootDirectory())  # of this executor, for whom it is made and removed
+        self._process = start(place, _WORKER, settings, fds, orders.variables, orders.libraries)
         os.close(lifeline)
         worker.forget()
         self._driver = driver

@@ -1,0 +1,59 @@
+"""One nursery for all processes of a machine that share a folder, such as the Python processes of one executor.
+
+Whoever comes first starts it, and it ends with that process; then the next one to come starts another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from seamline.core.nursery import Child, Libraries, Nursery, forked, kind
+
+_kept: list[Nursery] = []
+"""Those that this process has started."""
+
+
+def start(
+    folder: Path,
+    module: str,
+    settings: dict[str, Any],
+    fds: Mapping[str, int],
+    variables: dict[str, str],
+    libraries: Libraries,
+) -> Child:
+    """As ``nursery.start``, with a nursery that has its door in ``folder``, which nobody else may open."""
+    with _connected(folder, variables) as nursery:
+        return forked(nursery, module, settings, fds, variables, libraries)
+
+
+@contextlib.contextmanager
+def _connected(folder: Path, variables: dict[str, str]) -> Iterator[socket.socket]:
+    name = hashlib.sha256(json.dumps(kind(variables)).encode()).hexdigest()[:16]
+    with socket.socket(socket.AF_UNIX) as nursery, _alone(folder) as place:
+        door = place / f"nursery-{name}"
+        try:
+            nursery.connect(str(door))
+        except OSError:  # there is none, or it has ended
+            door.unlink(missing_ok=True)
+            _kept.append(Nursery(variables, door))
+            nursery.connect(str(door))
+        yield nursery
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[Path]:
+    """The folder by a name that is short enough for sockets, while nobody else looks for a nursery in it."""
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX)
+        yield Path(f"/proc/self/fd/{number}")
+    finally:
+        os.close(number)
