@@ -30,8 +30,15 @@ def start(
     libraries: Libraries,
 ) -> Child:
     """As ``nursery.start``, with a nursery that has its door in ``folder``, which nobody else may open."""
-    with _connected(folder, variables) as nursery:
-        return forked(nursery, module, settings, fds, variables, libraries)
+
+    def ask() -> Child:
+        with _connected(folder, variables) as nursery:
+            return forked(nursery, module, settings, fds, variables, libraries)
+
+    try:
+        return ask()
+    except (EOFError, OSError):  # the process that had started it has just ended, and so does the nursery
+        return ask()
 
 
 @contextlib.contextmanager

@@ -78,7 +78,7 @@ class _Parent:
                 os.read(wake, 4096)
             self._forget([statuses[each] for each in ready if each in statuses])
             self._tell()
-            for each in [each for each in self._listening if each in ready]:
+            for each in [each for each in reversed(self._listening) if each in ready]:  # who is at the door comes first
                 self._hear(each)
 
     def _forget(self, pids: list[int]) -> None:
@@ -101,6 +101,8 @@ class _Parent:
         if source is self._driver:
             order = receive(source)
             if order is None:
+                for each in self._listening:
+                    each.close()
                 self._listening = []
         else:
             with source.accept()[0] as caller:
