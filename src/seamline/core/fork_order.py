@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
+from pathlib import Path
 from typing import Any
 
 CODE = struct.Struct("!i")
 """A process's number, and later its exit code."""
 _SIZE = struct.Struct("!I")
 _FDS_AT_MOST = 32
+
+
+def surroundings() -> dict[str, Any]:
+    """Folder and variables of this process, for an order that a fork have the same."""
+    return {"folder": str(Path.cwd()), "environment": dict(os.environ)}
 
 
 def send(nursery: socket.socket, order: dict[str, Any], fds: list[int]) -> None:

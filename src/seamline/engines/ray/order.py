@@ -1,14 +1,17 @@
 """The command that runs a worker of Ray: ``order.py DOOR PYTHON SCRIPT ...`` has it forked by the nursery at the door.
 
-It lives as long as the fork does. Where nobody opens, it becomes what Ray would have started. It runs without site
-packages, because it is started for every worker, so it knows the standard library alone.
+It lives as long as the fork does. Where nobody opens, it becomes what Ray would have started. It is started for every
+worker, without site packages, so it imports hardly anything.
 """
 
-import json
 import os
 import socket
-import struct
 import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[3]))
+
+from seamline.core.fork_order import CODE, exactly, send, surroundings
 
 
 def main() -> None:
@@ -18,22 +21,17 @@ def main() -> None:
         "module": "seamline.engines.ray.forked",
         "settings": {"arguments": arguments},
         "fds": ["status", "stdout", "stderr"],
-        "folder": os.getcwd(),  # noqa: PTH109
-        "environment": dict(os.environ),
+        **surroundings(),
     }
-    body = json.dumps(order).encode()
     try:
         with socket.socket(socket.AF_UNIX) as nursery, theirs:
             nursery.connect(door)
-            socket.send_fds(nursery, [struct.pack("!I", len(body))], [theirs.fileno(), 1, 2])
-            nursery.sendall(body)
-        forked = ours.recv(4, socket.MSG_WAITALL)
-    except OSError:
-        forked = b""
-    if not forked:
+            send(nursery, order, [theirs.fileno(), 1, 2])
+        exactly(ours, CODE.size)  # the number of the fork
+    except (EOFError, OSError):
         os.execv(python, [python, *arguments])
-    code = ours.recv(4, socket.MSG_WAITALL)
-    sys.exit(abs(struct.unpack("!i", code)[0]) if code else 1)
+    code = ours.recv(CODE.size, socket.MSG_WAITALL)
+    sys.exit(abs(CODE.unpack(code)[0]) if code else 1)
 
 
 if __name__ == "__main__":
