@@ -71,6 +71,28 @@ def test_a_run_goes_on_with_fewer_workers_and_grows_again(two_nodes, tmp_path):
     survivor.ledger_.check(ROWS)
 
 
+def test_a_run_leaves_others_what_they_use_and_grows_when_they_go(tmp_path):
+    steps = tmp_path / "steps"
+    steps.mkdir()
+    undisturbed = fit(tmp_path / "calm", 1)
+    with init_orca_context("ray", cores=2), ThreadPoolExecutor(1) as aside:
+        other = ray.remote(num_cpus=1)(Other).remote()
+        ray.get(other.__ray_ready__.remote())
+        run = aside.submit(fit, tmp_path / "model", (1, 2), callbacks=[Pause(steps, range(6, 24))])
+        while not (steps / "10-of-1").exists():
+            assert not run.done(), run.exception()
+            time.sleep(0.02)
+        ray.kill(other)
+        survivor = run.result()
+    assert not (steps / "1-of-2").exists()
+    assert sizes(steps) == {1, 2}
+    assert_same_weights(survivor, undisturbed)
+
+
+class Other:
+    """Somebody else's work on the same cluster."""
+
+
 def test_a_machine_has_room_for_as_many_workers_as_cores(tmp_path):
     steps = tmp_path / "steps"
     steps.mkdir()

@@ -13,7 +13,8 @@ from seamline.core.engine import Engine
 class Capacity:
     """What there is room for now; ``memory_bytes`` is that of one node, where it is known.
 
-    A slot is a place for one worker. An elastic cluster takes nodes away while they have nothing to do.
+    A slot is a place for one worker; ``free`` are those that nobody uses, where somebody else might. An elastic cluster
+    takes nodes away while they have nothing to do.
     """
 
     nodes: int
@@ -21,6 +22,11 @@ class Capacity:
     cores_per_node: int
     memory_bytes: int | None = None
     elastic: bool = False
+    free: int | None = None
+
+    def room(self, held: int = 0) -> int:
+        """The slots that a run could have which holds so many of them now."""
+        return self.slots if self.free is None else min(self.slots, self.free + held)
 
 
 class Cluster(Protocol):

@@ -51,9 +51,20 @@ class Crew:
             self._await_room()
         if not self.elastic:
             return self.most
+        deadline = time.monotonic() + _SETTLE_S  # what ended just now may still count as used
+        while (size := self.could_be(0)) < self.most and time.monotonic() < deadline and self._would_fit():
+            time.sleep(_LOOK_EVERY_S)
+        return size
+
+    def could_be(self, held: int) -> int:
+        """How many workers there is room for, where this run has ``held`` of it."""
         context = OrcaContext.current()
-        slots = machine.cores().count if context is None else context.capacity.slots
-        return max(self.least, min(self.most, slots))
+        room = machine.cores().count if context is None else context.capacity.room(held)
+        return max(self.least, min(self.most, room))
+
+    def _would_fit(self) -> bool:
+        context = OrcaContext.current()
+        return context is not None and context.has_room(self.most)
 
     def _await_room(self) -> None:
         """Return when there is room for all; or for the least, where nothing else has come for a while."""
@@ -75,5 +86,5 @@ class Growth:
 
     def __call__(self, rank: int, message: object) -> None:
         self._listen(rank, message)
-        if isinstance(message, Saved) and self._crew.size() > self._size:
+        if isinstance(message, Saved) and self._crew.could_be(self._size) > self._size:
             raise MoreRoomError("there is room for more workers")

@@ -69,6 +69,7 @@ class RayCluster:
             slots=sum(cores),
             cores_per_node=min(cores, default=1),
             memory_bytes=min(memory, default=None),
+            free=int(ray.available_resources().get("CPU", 0)),  # type: ignore[no-untyped-call]
         )
 
     def mend(self) -> None:
