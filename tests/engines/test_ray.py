@@ -85,6 +85,23 @@ def test_a_worker_starts_without_a_nursery_where_nobody_opens(tmp_path):
     assert subprocess.run(words, capture_output=True, check=True, text=True).stdout == "42\n"
 
 
+OWN_ENVIRONMENT = """
+import os
+from seamline.engines.ray import RayEngine
+from tests.engines.test_ray import parents
+engine = RayEngine(cores=1, options={"runtime_env": {"env_vars": {"COLOUR": "red"}}})
+print(engine.run(lambda world, shard: (os.environ["COLOUR"], parents(world, shard)[1]), [0]))
+engine.close()
+"""
+
+
+def test_workers_have_the_environment_of_the_program_if_it_has_given_ray_one():
+    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}  # of another Ray
+    words = [sys.executable, "-c", OWN_ENVIRONMENT]
+    found = subprocess.run(words, capture_output=True, check=True, text=True, env=own, timeout=100)
+    assert "[('red', False)]" in found.stdout
+
+
 def test_an_array_that_all_workers_get_is_put_into_the_store_once(cluster, monkeypatch):
     puts = []
     put = ray.put

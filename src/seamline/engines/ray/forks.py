@@ -77,9 +77,12 @@ _here: Forks | None = None
 
 
 def begin(folder: Path, mark: Mapping[str, str], raylet: int) -> None:
-    """Let actors of the Ray that was started here be forks from now on."""
+    """Let actors of the Ray that was started here be forks from now on.
+
+    Not where the program has an environment of its own for all that Ray starts, with other packages perhaps.
+    """
     global _here
-    if ray.__version__.startswith(_TRIED_WITH):
+    if ray.__version__.startswith(_TRIED_WITH) and not ray.get_runtime_context().runtime_env:
         _here = Forks(folder, mark, raylet)
 
 
