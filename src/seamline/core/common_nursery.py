@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from seamline.core.nursery import Child, Libraries, Nursery, forked, kind
+from seamline.core.nursery import Child, Libraries, Nursery, forked, kind_of
 
 _kept: list[Nursery] = []
 """Those that this process has started."""
@@ -43,7 +43,7 @@ def start(
 
 @contextlib.contextmanager
 def _connected(folder: Path, variables: dict[str, str]) -> Iterator[socket.socket]:
-    name = hashlib.sha256(json.dumps(kind(variables)).encode()).hexdigest()[:16]
+    name = hashlib.sha256(json.dumps(kind_of(variables)).encode()).hexdigest()[:16]
     with socket.socket(socket.AF_UNIX) as nursery, _alone(folder) as place:
         door = place / f"nursery-{name}"
         try:

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -23,6 +23,8 @@ from seamline.core.process import start as start_fresh
 
 _PROCESS = "seamline.core.forking"
 _END_WITHIN_S = 1.0
+_AT_MOST = 2
+"""Nurseries that are kept at a time: runs of one worker and of several usually differ in their variables."""
 _PASSING = ("PYTEST_CURRENT_TEST", "_")
 """Variables that change all the time and that no library reads while it is imported."""
 _WORTH_SHARING = ("torch", "torch.distributed", "torch.nn.parallel", "numpy", "torch._dynamo", "pyarrow", "pandas")
@@ -53,10 +55,13 @@ class Libraries(NamedTuple):
         return cls(first, [name for name in large if name not in first])
 
 
-def kind(variables: dict[str, str]) -> tuple[dict[str, str], list[str]]:
+Kind = tuple[tuple[tuple[str, str], ...], tuple[str, ...]]
+
+
+def kind_of(variables: dict[str, str]) -> Kind:
     """What a nursery for processes with these variables has in common with them from its start."""
-    environment = {name: value for name, value in machine.environment(variables).items() if name not in _PASSING}
-    return environment, list(sys.path)
+    environment = machine.environment(variables).items()
+    return tuple(sorted(each for each in environment if each[0] not in _PASSING)), tuple(sys.path)
 
 
 class Child:
@@ -102,6 +107,7 @@ class Nursery:
     """
 
     def __init__(self, variables: Mapping[str, str], door: Path | None = None) -> None:
+        self.door = door
         self._socket, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as stack:
             fds = {"socket": theirs.fileno()}
@@ -188,13 +194,42 @@ def forked(
     return Child(pid, ours, out, err)
 
 
-class _Nurseries:
-    """The one of this process that new workers come from, and those whose last children have not gone yet."""
+class Nurseries:
+    """The few that were used last, by what they have in common with their forks, and those that are about to go."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Nursery] = {}
+        self._leaving: list[Nursery] = []
+
+    def of(self, kind: Hashable, make: Callable[[], Nursery]) -> Nursery:
+        found = self._known.pop(kind, None)
+        if found is None or not found.lives:
+            self._let_go(found)
+            found = make()
+        self._known[kind] = found  # the one that was used last is the last
+        while len(self._known) > _AT_MOST:
+            self.forget(next(iter(self._known)))
+        return found
+
+    def forget(self, kind: Hashable) -> None:
+        self._let_go(self._known.pop(kind, None))
+
+    def _let_go(self, nursery: Nursery | None) -> None:
+        if nursery is not None:
+            nursery.close()
+            self._leaving.append(nursery)
+        self._leaving = [each for each in self._leaving if each.lives]
+
+    def all(self) -> list[Nursery]:
+        return [*self._leaving, *self._known.values()]
+
+
+class _OfThisProcess:
+    """Those that the workers of this process come from."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        self._kind: object = None
-        self._all: list[Nursery] = []
+        self._nurseries = Nurseries()
         self._choosing = threading.Lock()
         atexit.register(self._close)
 
@@ -211,36 +246,25 @@ class _Nurseries:
         variables: dict[str, str],
         libraries: Libraries,
     ) -> Child:
+        kind = kind_of(variables)
         with self._choosing:
+            nursery = self._nurseries.of(kind, lambda: Nursery(variables))
             try:
-                return self._of(variables).start(module, settings, fds, variables, libraries)
+                return nursery.start(module, settings, fds, variables, libraries)
             except (EOFError, OSError) as error:
-                self._kind = None  # the next one is asked of another nursery
+                self._nurseries.forget(kind)
                 raise SeamlineError(
                     "the process that workers are forked from has ended or was killed (when memory runs out the system "
                     "does this: try fewer workers); the next run starts another"
                 ) from error
 
-    def _of(self, variables: dict[str, str]) -> Nursery:
-        """The one for processes with these variables."""
-        wanted = kind(variables)
-        if self._kind != wanted or not self._all[-1].lives:
-            for nursery in self._all[-1:]:
-                nursery.close()
-            self._all = [
-                *(nursery for nursery in self._all if nursery.lives),
-                Nursery(variables),
-            ]
-            self._kind = wanted
-        return self._all[-1]
-
     def _close(self) -> None:
         if self.ours:  # they are not waited for: what is closed after this may have children there
-            for nursery in self._all:
+            for nursery in self._nurseries.all():
                 nursery.leave()
 
 
-_here: _Nurseries | None = None
+_here: _OfThisProcess | None = None
 
 
 def start(
@@ -256,5 +280,5 @@ def start(
     """
     global _here
     if _here is None or not _here.ours:
-        _here = _Nurseries()
+        _here = _OfThisProcess()
     return _here.start(module, settings, fds, variables, Libraries.of_this_process())

@@ -7,6 +7,7 @@ a worker, and ours (``order.py``) asks a nursery for a fork instead.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shlex
 import sys
 from collections.abc import Mapping
@@ -15,12 +16,10 @@ from typing import Any
 
 import ray
 
-from seamline.core.nursery import Libraries, Nursery
+from seamline.core.nursery import Libraries, Nurseries, Nursery
 
 _TRIED_WITH = ("2.60.",)
 """Versions of Ray whose workers are known to live well as forks; those of others start as Ray starts them."""
-_AT_MOST = 2
-"""Nurseries at a time: as many sets of variables are in use, usually one for one worker and one for several."""
 _FIRST = ("ray._private.workers.default_worker", "seamline.engines.ray.worker", "seamline.engines.ray.meeting")
 
 
@@ -36,8 +35,8 @@ class Forks:
             "RAY_RAYLET_PID": str(raylet),
             "SPT_NOENV": "1",
         }
-        self._nurseries: dict[tuple[tuple[str, str], ...], tuple[Nursery, Path]] = {}
-        self._made = 0
+        self._nurseries = Nurseries()
+        self._doors = itertools.count(1)
 
     @property
     def in_use(self) -> bool:
@@ -45,32 +44,27 @@ class Forks:
         return bool(ray.get_runtime_context().gcs_address == self._address)
 
     def runtime_env(self, variables: Mapping[str, str]) -> dict[str, Any]:
-        nursery, door = self._of(variables)
+        kind = tuple(sorted(variables.items()))
+        nursery = self._nurseries.of(kind, lambda: self._made(variables))
         large = Libraries.of_this_process()
         with contextlib.suppress(OSError):  # it has just gone, and nobody will open
             nursery.prepare(Libraries([*_FIRST, *large.first], large.later))
-        words = [sys.executable, "-I", "-S", str(Path(__file__).with_name("order.py")), str(door), sys.executable]
+        words = [
+            sys.executable,
+            "-I",
+            "-S",
+            str(Path(__file__).with_name("order.py")),
+            str(nursery.door),
+            sys.executable,
+        ]
         return {"env_vars": dict(variables), "py_executable": shlex.join(words)}
 
-    def _of(self, variables: Mapping[str, str]) -> tuple[Nursery, Path]:
-        kind = tuple(sorted(variables.items()))
-        known = self._nurseries.pop(kind, None)
-        if known is not None and not known[0].lives:
-            known[0].end()
-            known = None
-        if known is None:
-            self._made += 1
-            door = self._folder / f"door-{self._made}"
-            known = Nursery({**variables, **self._own}, door), door
-        self._nurseries[kind] = known  # the one that was used last is the last
-        while len(self._nurseries) > _AT_MOST:
-            self._nurseries.pop(next(iter(self._nurseries)))[0].end()
-        return known
+    def _made(self, variables: Mapping[str, str]) -> Nursery:
+        return Nursery({**variables, **self._own}, self._folder / f"door-{next(self._doors)}")
 
     def end(self) -> None:
-        for nursery, _ in self._nurseries.values():
+        for nursery in self._nurseries.all():
             nursery.end()
-        self._nurseries.clear()
 
 
 _here: Forks | None = None
