@@ -90,15 +90,13 @@ class OpenVinoPredictor:
         request = requests.get(shapes)
         if request is None:
             request = self._request_for(shapes, requests)
-        # OpenVINO's own wrapper keeps the shared inputs alive for as long as the request points at them.
-        answer = request.infer(inputs[0] if len(inputs) == 1 else list(inputs), share_inputs=True, share_outputs=False)
-        return [answer[port] for port in range(len(answer))]
+        return request.answer(inputs)  # type: ignore[no-any-return]
 
     def _request_for(self, shapes: tuple[Any, ...], requests: dict[Any, Any]) -> Any:
         """This thread's request of a form: one for each shape that has a form of its own, and one for all others."""
         key, form = self._form_for(shapes)
         if key not in requests:
-            requests[key] = form.create_infer_request()
+            requests[key] = _Request(form)
         if not self._dynamic:  # there is one shape, which the next call finds at once
             requests[shapes] = requests[key]
         return requests[key]
@@ -128,6 +126,32 @@ class OpenVinoPredictor:
             return self._compile(graph, CPU_RUNTIME_CACHE_CAPACITY=KERNELS_KEPT)
         except RuntimeError:  # the plugin does not promise this setting
             return self._compile(graph)
+
+
+class _Request:
+    """One of a form's requests. Arrays that are as the form wants them are read where they lie."""
+
+    __slots__ = ("_inputs", "_outputs", "_request", "_types")
+
+    def __init__(self, form: Any) -> None:
+        self._request = form.create_infer_request()
+        self._types = [port.get_element_type().to_dtype() for port in form.inputs]
+        self._outputs = range(len(form.outputs))
+        self._inputs: Flat = []
+
+    def answer(self, inputs: Flat) -> Flat:
+        request = self._request
+        if any(
+            not a.flags.c_contiguous or a.dtype != t or not a.ndim for a, t in zip(inputs, self._types, strict=True)
+        ):
+            given = inputs[0] if len(inputs) == 1 else list(inputs)
+            answer = request.infer(given, share_inputs=True, share_outputs=False)
+            return [answer[port] for port in self._outputs]
+        for port, array in enumerate(inputs):  # two thirds of the time that ``infer`` takes to find out the same
+            request.set_input_tensor(port, ov.Tensor(array, shared_memory=True))
+        self._inputs = inputs  # for as long as the request points at them
+        request.infer(share_outputs=True)
+        return [request.get_output_tensor(port).data.copy() for port in self._outputs]
 
 
 def _sizes(shape: Any) -> tuple[int | None, ...]:
