@@ -1,8 +1,10 @@
 """A worker killed on a cluster costs time there too: the run ends with the weights of an undisturbed one."""
 
+import signal
+
 import pytest
 
-from seamline.orca import init_orca_context, stop_orca_context
+from seamline.orca import RetryPolicy, init_orca_context, stop_orca_context
 from seamline.testing.faults import Kill, Stall
 from tests.orca.kills import KillAbove, assert_as_calm, fit, fit_calmly
 from tests.orca.networks import assert_same_weights
@@ -32,6 +34,11 @@ def cluster(undisturbed, request):
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.phase} {fault.step}, rank {fault.rank}")
 def test_a_killed_run_goes_on_to_the_weights_of_an_undisturbed_one(cluster, undisturbed, fault, tmp_path):
     assert_as_calm(fit(tmp_path, fault), undisturbed)
+
+
+def test_a_worker_that_is_told_to_end_is_no_failure(cluster, undisturbed, tmp_path):
+    taken = Kill(rank=0, step=6, how=signal.SIGTERM)
+    assert_as_calm(fit(tmp_path, taken, retry=RetryPolicy(failures=0, preemptions=1, wait_s=0)), undisturbed)
 
 
 def test_a_worker_that_stalls_is_named(cluster, tmp_path):

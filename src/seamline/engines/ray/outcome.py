@@ -23,6 +23,11 @@ class Outcome:
     error: bytes | None = None
     consequence: bool = False
     lost: bool = False
+    preempted: bool = False
+
+    @classmethod
+    def taken_away(cls, who: str) -> Outcome:
+        return cls(traceback=f"{who} was told to end (SIGTERM)", lost=True, preempted=True)
 
     @classmethod
     def of_failure(cls, error: BaseException) -> Outcome:
@@ -35,11 +40,13 @@ class Outcome:
         try:
             outcome: Outcome = ray.get(ref)
         except RayError as error:
-            return cls(traceback=_obituary(who, error), lost=_is_loss(error))
+            preempted = bool(getattr(error, "preempted", False))  # as far as Ray knows
+            return cls(traceback=_obituary(who, error), lost=_is_loss(error), preempted=preempted)
         return outcome
 
     def failure(self, rank: int) -> WorkerError:
-        failure = WorkerLostError(rank, self.traceback) if self.lost else WorkerError(rank, self.traceback)
+        lost = WorkerLostError(rank, self.traceback, self.preempted)
+        failure = lost if self.lost else WorkerError(rank, self.traceback)
         failure.__cause__ = restored(self.error)
         return failure
 

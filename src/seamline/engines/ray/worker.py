@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 from typing import Any, TypeVar
@@ -16,6 +18,9 @@ from seamline.engines.ray.outcome import Outcome
 from seamline.engines.ray.parcel import Parcel
 
 T = TypeVar("T")
+
+_SAY_WITHIN_S = 0.2
+"""How long the last word of a process that was told to end may take; its peers notice its end, not the word."""
 
 
 class RayWorld:
@@ -58,6 +63,14 @@ class RayWorld:
         ray.get(self._meeting.leave.remote(self.rank, self._reports))
 
 
+class _TakenAwayError(BaseException):
+    """Somebody wants this process to end; Ray would make it an error of the program."""
+
+
+def _be_taken_away(*_: object) -> None:
+    raise _TakenAwayError
+
+
 class Worker:
     """One member of a gang: an actor, so a process of its own that lives as long as the run."""
 
@@ -77,9 +90,13 @@ class Worker:
     def run(self, known: Known, task: Parcel, shard: Parcel, generation: int) -> Outcome:
         world = RayWorld(self._rank, self._size, generation, self._meeting)
         try:
+            signal.signal(signal.SIGTERM, _be_taken_away)
             known.install()
             result = task.open()(world, shard.open())
             outcome = Outcome(Parcel.of(result, "the result"))
+        except _TakenAwayError:
+            outcome = Outcome.taken_away(str(self))
+            threading.Timer(_SAY_WITHIN_S, os.kill, (os.getpid(), signal.SIGKILL)).start()
         except BaseException as error:
             outcome = Outcome.of_failure(error)
         sys.stdout.flush()
