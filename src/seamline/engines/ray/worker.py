@@ -89,8 +89,8 @@ class Worker:
 
     def run(self, known: Known, task: Parcel, shard: Parcel, generation: int) -> Outcome:
         world = RayWorld(self._rank, self._size, generation, self._meeting)
+        before = signal.signal(signal.SIGTERM, _be_taken_away)
         try:
-            signal.signal(signal.SIGTERM, _be_taken_away)
             known.install()
             result = task.open()(world, shard.open())
             outcome = Outcome(Parcel.of(result, "the result"))
@@ -99,6 +99,8 @@ class Worker:
             threading.Timer(_SAY_WITHIN_S, os.kill, (os.getpid(), signal.SIGKILL)).start()
         except BaseException as error:
             outcome = Outcome.of_failure(error)
+        finally:
+            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
         sys.stdout.flush()
         sys.stderr.flush()
         if outcome.result is not None:
