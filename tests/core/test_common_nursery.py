@@ -10,10 +10,11 @@ ASK = """
 import json, os, sys
 from pathlib import Path
 from seamline.core import common_nursery
-from seamline.core.nursery import Libraries
+from seamline.core.nursery import Libraries, Wish
 for line in sys.stdin:
     read, write = os.pipe()
-    child = common_nursery.start(Path(sys.argv[1]), "nursery_tell", {}, {"answer": write}, {}, Libraries([], []))
+    wish = Wish("nursery_tell", {}, {"answer": write}, {}, Libraries([], []))
+    child = common_nursery.start(Path(sys.argv[1]), wish)
     os.close(write)
     print(os.fdopen(read).read(), flush=True)
     child.wait(10)

@@ -11,29 +11,21 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from seamline.core.nursery import Child, Libraries, Nursery, forked, kind_of
+from seamline.core.nursery import Child, Nurseries, Nursery, Wish, forked, kind_of
 
-_kept: list[Nursery] = []
-"""Those that this process has started."""
+_started = Nurseries()
+"""Those that this process has started and keeps."""
 
 
-def start(
-    folder: Path,
-    module: str,
-    settings: dict[str, Any],
-    fds: Mapping[str, int],
-    variables: dict[str, str],
-    libraries: Libraries,
-) -> Child:
+def start(folder: Path, wish: Wish) -> Child:
     """As ``nursery.start``, with a nursery that has its door in ``folder``, which nobody else may open."""
 
     def ask() -> Child:
-        with _connected(folder, variables) as nursery:
-            return forked(nursery, module, settings, fds, variables, libraries)
+        with _connected(folder, wish.variables) as nursery:
+            return forked(nursery, wish)
 
     try:
         return ask()
@@ -50,7 +42,8 @@ def _connected(folder: Path, variables: dict[str, str]) -> Iterator[socket.socke
             nursery.connect(str(door))
         except OSError:  # there is none, or it has ended
             door.unlink(missing_ok=True)
-            _kept.append(Nursery(variables, door))
+            _started.forget(name)
+            _started.of(name, lambda: Nursery(variables, door))
             nursery.connect(str(door))
         yield nursery
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -53,6 +54,17 @@ class Libraries(NamedTuple):
         at_once = [name for name in large if name in _AT_ONCE]
         first = [*at_once, *_expected, *filter(_OURS.match, sys.modules)]
         return cls(first, [name for name in large if name not in first])
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A fork that is to run ``main`` of a module, with what it is told and given; descriptors by their names."""
+
+    module: str
+    settings: dict[str, Any]
+    fds: Mapping[str, int]
+    variables: dict[str, str]
+    libraries: Libraries
 
 
 Kind = tuple[tuple[tuple[str, str], ...], tuple[str, ...]]
@@ -125,15 +137,8 @@ class Nursery:
     def lives(self) -> bool:
         return self._process.poll() is None
 
-    def start(
-        self,
-        module: str,
-        settings: dict[str, Any],
-        fds: Mapping[str, int],
-        variables: dict[str, str],
-        libraries: Libraries,
-    ) -> Child:
-        return forked(self._socket, module, settings, fds, variables, libraries)
+    def start(self, wish: Wish) -> Child:
+        return forked(self._socket, wish)
 
     def prepare(self, libraries: Libraries) -> None:
         """Let it import these before it forks the next one."""
@@ -157,27 +162,20 @@ class Nursery:
         self._process.returncode = self._process.returncode or 0  # else Python warns of a process that still runs
 
 
-def forked(
-    nursery: socket.socket,
-    module: str,
-    settings: dict[str, Any],
-    fds: Mapping[str, int],
-    variables: dict[str, str],
-    libraries: Libraries,
-) -> Child:
+def forked(nursery: socket.socket, wish: Wish) -> Child:
     """A fork of the nursery at the other end of a connection."""
     ours, theirs = socket.socketpair()
     out, out_end = os.pipe()
     err, err_end = os.pipe()
-    passed = {"status": theirs.fileno(), "stdout": out_end, "stderr": err_end, **fds}
+    passed = {"status": theirs.fileno(), "stdout": out_end, "stderr": err_end, **wish.fds}
     order = {
-        "module": module,
-        "settings": settings,
+        "module": wish.module,
+        "settings": wish.settings,
         "fds": list(passed),
         "path": sys.path,
         "folder": str(Path.cwd()),
-        "environment": machine.environment(variables),
-        "libraries": libraries,
+        "environment": machine.environment(wish.variables),
+        "libraries": wish.libraries,
     }
     try:
         send(nursery, order, list(passed.values()))
@@ -238,19 +236,12 @@ class _OfThisProcess:
         """Whether they are not those of the process that this one was forked from."""
         return self._pid == os.getpid()
 
-    def start(
-        self,
-        module: str,
-        settings: dict[str, Any],
-        fds: Mapping[str, int],
-        variables: dict[str, str],
-        libraries: Libraries,
-    ) -> Child:
-        kind = kind_of(variables)
+    def start(self, wish: Wish) -> Child:
+        kind = kind_of(wish.variables)
         with self._choosing:
-            nursery = self._nurseries.of(kind, lambda: Nursery(variables))
+            nursery = self._nurseries.of(kind, lambda: Nursery(wish.variables))
             try:
-                return nursery.start(module, settings, fds, variables, libraries)
+                return nursery.start(wish)
             except (EOFError, OSError) as error:
                 self._nurseries.forget(kind)
                 raise SeamlineError(
@@ -267,12 +258,7 @@ class _OfThisProcess:
 _here: _OfThisProcess | None = None
 
 
-def start(
-    module: str,
-    settings: dict[str, Any],
-    fds: Mapping[str, int],
-    variables: dict[str, str],
-) -> Child:
+def start(module: str, settings: dict[str, Any], fds: Mapping[str, int], variables: dict[str, str]) -> Child:
     """A process that runs ``main`` of a module, as ``process.start`` does, with descriptors by their names.
 
     It has the variables, modules, folder and paths of this process; what this one has imported of the large libraries
@@ -281,4 +267,4 @@ def start(
     global _here
     if _here is None or not _here.ours:
         _here = _OfThisProcess()
-    return _here.start(module, settings, fds, variables, Libraries.of_this_process())
+    return _here.start(Wish(module, settings, fds, variables, Libraries.of_this_process()))

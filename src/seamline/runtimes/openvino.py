@@ -147,7 +147,7 @@ class _Request:
             given = inputs[0] if len(inputs) == 1 else list(inputs)
             answer = request.infer(given, share_inputs=True, share_outputs=False)
             return [answer[port] for port in self._outputs]
-        for port, array in enumerate(inputs):  # two thirds of the time that ``infer`` takes to find out the same
+        for port, array in enumerate(inputs):  # ``infer`` would take longer to find out the same
             request.set_input_tensor(port, ov.Tensor(array, shared_memory=True))
         self._inputs = inputs  # for as long as the request points at them
         request.infer(share_outputs=True)

@@ -45,8 +45,9 @@ class Outcome:
         return outcome
 
     def failure(self, rank: int) -> WorkerError:
-        lost = WorkerLostError(rank, self.traceback, self.preempted)
-        failure = lost if self.lost else WorkerError(rank, self.traceback)
+        failure = WorkerError(rank, self.traceback)
+        if self.lost:
+            failure = WorkerLostError(rank, self.traceback, self.preempted)
         failure.__cause__ = restored(self.error)
         return failure
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from seamline.core.common_nursery import start
-from seamline.core.nursery import Libraries
+from seamline.core.nursery import Libraries, Wish
 from seamline.core.output import Output, Stream
 from seamline.core.packet import Packet
 from seamline.engines.spark.wire import Kind, Role, Wire, call
@@ -92,7 +92,7 @@ class _Child:
         }
         fds = {"socket": worker.fileno(), "lifeline": lifeline}
         place = Path(SparkFiles.getRootDirectory())  # of this executor, for whom it is made and removed
-        self._process = start(place, _WORKER, settings, fds, orders.variables, orders.libraries)
+        self._process = start(place, Wish(_WORKER, settings, fds, orders.variables, orders.libraries))
         os.close(lifeline)
         worker.forget()
         self._driver = driver
